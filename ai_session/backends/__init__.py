@@ -1,1 +1,1 @@
-"""Where a terminal lives: one file per backend."""
+"""The backends, which keep terminals: one package per backend."""

@@ -1,7 +1,7 @@
-"""What a terminal and a backend must do. Knows nothing of shells, marks, logs or sessions.
+"""The interfaces of a terminal and a backend, which know nothing of shells, marks or sessions.
 
-A backend keeps terminals alive when the daemon is not there (the holder keeps PTY masters, a private tmux server
-keeps panes), so every terminal can be adopted by a later daemon with nothing lost.
+A backend keeps terminals alive while no daemon runs (the holder keeps PTY masters, a private tmux server keeps panes),
+so a later daemon can adopt every terminal without loss.
 """
 
 from __future__ import annotations
@@ -17,56 +17,56 @@ class Terminal(Protocol):
 
     @property
     def session_id(self) -> str:
-        """The id from the spec it was opened with."""
+        """The session id in the spec that the terminal was opened with."""
         ...
 
     @property
     def pid(self) -> int:
-        """Process id of the child, which leads the terminal's session."""
+        """The process id of the child, which leads the terminal's session."""
         ...
 
     @property
     def tty(self) -> str:
-        """Path of the terminal device (``/dev/pts/7``), usable with termios."""
+        """The path of the terminal device (``/dev/pts/7``), usable with termios."""
         ...
 
     @property
     def writes_log(self) -> bool:
-        """True: output arrives in ``directory/log`` by itself. False: the owner must call ``read_into``."""
+        """Whether output arrives in ``directory/log`` by itself; if not, the owner must call ``read_into``."""
         ...
 
     @property
     def losing(self) -> bool:
-        """True while output finds no way to the log, because the disk is full or what brought it there was killed.
+        """Whether output does not reach the log, because the disk is full or the process that writes it was killed.
 
-        ``on_output`` is called when that begins and when it is over; ``write(b"")`` tries whether it is.
+        ``on_output`` is called when this begins and when it ends; ``write(b"")`` tries to end it.
         """
         ...
 
     async def settled(self) -> None:
-        """Returns when it is known whether a terminal that loses output has ended: then ``on_exit`` was called."""
+        """Wait until it is known whether a terminal that loses output has ended; if so, ``on_exit`` was called."""
         ...
 
     @property
     def unsent(self) -> int:
-        """How many bytes of input the terminal has not taken yet."""
+        """The number of bytes of input that the terminal has not accepted yet."""
         ...
 
     def unread(self, count: int) -> None:
-        """Says how many bytes that were printed the owner has not taken in. With too many, programs wait in writing.
+        """Report the number of printed bytes that the owner has not processed. With too many, programs block in writes.
 
-        Of no consequence where nothing is taken from the terminal but by the owner.
+        Has no effect if only the owner reads from the terminal.
         """
         ...
 
     def start(self, on_output: Callable[[], None], on_exit: Callable[[ExitStatus], None]) -> None:
-        """Begin to watch. ``on_output`` is called when bytes are there; ``on_exit`` once, after the last of them."""
+        """Begin to watch. ``on_output`` is called when output arrives, ``on_exit`` once, after the last output."""
         ...
 
     def read_into(self, buffer: memoryview) -> int:
-        """Read output into ``buffer`` without blocking: bytes read, 0 when none is there now.
+        """Read output into ``buffer`` without blocking. Return the number of bytes, 0 if there are none now.
 
-        At most ``len(buffer)`` bytes by one system call, so that a killed reader loses nothing it did not store.
+        One system call reads at most ``len(buffer)`` bytes, so a reader that is killed loses no more than that.
         """
         ...
 
@@ -75,15 +75,15 @@ class Terminal(Protocol):
         ...
 
     async def resize(self, rows: int, cols: int) -> None:
-        """Change the size; the foreground group gets SIGWINCH."""
+        """Change the size; the foreground process group receives SIGWINCH."""
         ...
 
     async def capture(self) -> ScreenSnapshot | None:
-        """The rendered screen where the backend keeps one, else None (then render it from the log)."""
+        """Return the rendered screen, or None if the backend keeps none (then render it from the log)."""
         ...
 
     async def capture_ansi(self) -> bytes | None:
-        """The rendered screen as bytes that redraw it, or None as above."""
+        """Return the rendered screen as bytes that redraw it, or None if the backend keeps none."""
         ...
 
     def detach(self) -> None:
@@ -91,36 +91,38 @@ class Terminal(Protocol):
         ...
 
     async def close(self) -> None:
-        """Hang up and free the terminal. Processes that ignore the hang-up are the owner's to end. Idempotent."""
+        """Hang up and free the terminal; idempotent. The owner must end processes that ignore the hang-up."""
         ...
 
 
 class Backend(Protocol):
-    """Opens terminals and finds again those an earlier daemon left. Made as ``PLUGIN(runtime_directory)``."""
+    """Opens terminals and adopts those an earlier daemon left. Created as ``PLUGIN(runtime_directory)``."""
 
     name: str
 
     async def probe(self) -> BackendStatus:
-        """Whether it works on this machine, by trying; never raises."""
+        """Try the backend and return whether it works on this machine; never raises."""
         ...
 
     async def make_ready(self) -> None:
-        """Start what ``open`` would start first, while its caller does something else.
+        """Start in advance what the first ``open`` would start.
 
-        Raises as ``open``, which then raises again: nobody needs to look.
+        Raises the errors of ``open``. They may be ignored, because ``open`` raises them again.
         """
         ...
 
     async def open(self, spec: TerminalSpec) -> Terminal:
-        """Start ``spec.argv`` on a new terminal. The child sees exactly ``spec.env`` (plus what the terminal itself
-        needs).
+        """Start ``spec.argv`` on a new terminal, with exactly ``spec.env`` and the variables the terminal needs.
 
         Raises BackendUnavailable, TerminalsExhausted, DirectoryUnusable.
         """
         ...
 
     async def adopt(self) -> Sequence[Terminal]:
-        """Terminals an earlier daemon left alive (or dead with a known status), not yet started; starts none again."""
+        """Return the terminals an earlier daemon left, alive or ended with a known status. ``start`` is to be called.
+
+        A second call does not return the same terminals again. No holder or tmux server is started for it.
+        """
         ...
 
     async def aclose(self) -> None:
@@ -128,5 +130,5 @@ class Backend(Protocol):
         ...
 
     async def stop(self) -> None:
-        """End the keeper process (holder or tmux server) itself and all terminals left in it."""
+        """End the holder or tmux server, and all terminals left in it."""
         ...

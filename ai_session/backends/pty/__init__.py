@@ -1,1 +1,1 @@
-"""Plain pseudo-terminals, kept by a holder process while daemons come and go."""
+"""Plain pseudo-terminals, which a holder process keeps open when a daemon ends."""

@@ -1,7 +1,7 @@
-"""JSON messages with file descriptors over a Unix stream socket; neither side ever waits for the other.
+"""JSON messages with file descriptors over a Unix stream socket; neither side ever blocks.
 
-A frame is ``>II`` (length of the JSON text, number of descriptors that travel with the frame's first byte), then the
-JSON. The standard library only: the holder starts with nothing else.
+A frame is ``>II`` (length of the JSON text, number of descriptors sent with the frame's first byte), then the JSON.
+Imports the standard library only, because the holder has little else.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ Message = dict[str, Any]
 
 
 class Channel:
-    """One connection. Received descriptors belong to the caller, sent ones stay the caller's."""
+    """One connection. The caller owns received descriptors and keeps the ownership of sent ones."""
 
     def __init__(self, sock: socket.socket) -> None:
         sock.setblocking(False)
@@ -38,23 +38,23 @@ class Channel:
         return self._sock.fileno()
 
     def receive(self) -> list[tuple[Message, list[int]]]:
-        """The messages that are complete now, each with its descriptors.
+        """Return the messages that are complete now, each with its descriptors.
 
-        A message whose descriptors found no room in this process comes with none. Raises EOFError when the peer has
-        closed, OSError when the connection broke, ValueError when the peer does not speak this protocol.
+        A message has no descriptors if this process had no room for them. Raises EOFError if the peer has closed,
+        OSError if the connection broke, ValueError if the peer does not speak this protocol.
         """
         try:
             space = socket.CMSG_SPACE(MAX_DESCRIPTORS * 4)
             data, ancillary, flags, _ = self._sock.recvmsg(READ_BYTES, space, CLOSE_ON_EXEC)
         except BlockingIOError:
             return []
-        self._keep(ancillary, cut=bool(flags & socket.MSG_CTRUNC))
+        self._store_descriptors(ancillary, cut=bool(flags & socket.MSG_CTRUNC))
         if not data:
             raise EOFError
         self._inbox += data
-        return self._complete()
+        return self._take_complete()
 
-    def _keep(self, ancillary: list[tuple[int, int, bytes]], *, cut: bool) -> None:
+    def _store_descriptors(self, ancillary: list[tuple[int, int, bytes]], *, cut: bool) -> None:
         batch: list[int] = []
         for level, kind, payload in ancillary:
             if (level, kind) == (socket.SOL_SOCKET, socket.SCM_RIGHTS):
@@ -67,7 +67,7 @@ class Channel:
         if batch or cut:
             self._batches.append([] if cut else batch)
 
-    def _complete(self) -> list[tuple[Message, list[int]]]:
+    def _take_complete(self) -> list[tuple[Message, list[int]]]:
         messages: list[tuple[Message, list[int]]] = []
         start = 0
         while len(self._inbox) - start >= HEADER.size:
@@ -84,15 +84,15 @@ class Channel:
         return messages
 
     def send(self, message: Message, fds: Sequence[int] = ()) -> bool:
-        """Queues a message and sends what the socket takes now; True when nothing is left (else call ``flush``)."""
+        """Queue a message and send what the socket accepts now. Return False if some is left: then call ``flush``."""
         body = json.dumps(message).encode()
         self._outbox.append((HEADER.pack(len(body), len(fds)) + body, fds))
         return self.flush()
 
     def flush(self) -> bool:
-        """Sends on, as far as the socket takes it; True when nothing is left.
+        """Send what the socket accepts now. Return whether the queue is empty.
 
-        A peer that has closed is no error here: what it sent before can still be received, then comes the end.
+        A closed peer is not an error here: what it sent before can still be received, then ``receive`` raises EOFError.
         """
         while self._outbox:
             data, fds = self._outbox[0]
@@ -109,7 +109,7 @@ class Channel:
         return True
 
     def close(self) -> None:
-        """Closes the connection and the descriptors nobody took."""
+        """Close the connection and all descriptors that ``receive`` has not returned."""
         self._sock.close()
         for batch in self._batches:
             for fd in batch:

@@ -1,4 +1,4 @@
-"""Starts a program on a new pseudo-terminal. Must be called in a process with one thread: it forks."""
+"""The start of a program on a new pseudo-terminal. It forks, so the process must have a single thread."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ PIDFD = hasattr(os, "pidfd_open")
 
 
 class StartFailed(Exception):
-    """``kind`` is ``directory``, ``exhausted`` or ``exec``; the text says it in the system's words."""
+    """A program could not be started. ``kind`` is ``directory``, ``exhausted`` or ``exec``, the text the system's."""
 
     def __init__(self, kind: str, text: str) -> None:
         super().__init__(text)
@@ -29,7 +29,7 @@ class StartFailed(Exception):
 
 
 class _Child(PtyProcess):
-    """ptyprocess sleeps 0.1 s or more when a child is closed or collected; here the caller reaps."""
+    """A child that the caller reaps: closing or collecting a PtyProcess sleeps 0.1 s or more."""
 
     pid: int
     fd: int
@@ -41,7 +41,7 @@ class _Child(PtyProcess):
         try:
             return spawn(argv, env=env, preexec_fn=prepare, dimensions=size)
         finally:
-            # Of what can go wrong in the child ptyprocess catches only OSError; it must never run on as its parent.
+            # ptyprocess catches only OSError in the child, which must never continue as its parent.
             if os.getpid() != parent:
                 os._exit(127)
 
@@ -51,7 +51,7 @@ class _Child(PtyProcess):
 
 
 class PtyChild:
-    """A running child, its non-blocking master and, where the system has one, its pidfd (else -1)."""
+    """A running child with its non-blocking master and its pidfd, which is -1 if the system has none."""
 
     def __init__(self, pid: int, master: int, pidfd: int) -> None:
         self.pid = pid
@@ -61,7 +61,7 @@ class PtyChild:
 
 
 def start(argv: Sequence[str], env: Mapping[str, str], cwd: str, rows: int, cols: int) -> PtyChild:
-    """Starts ``argv`` in ``cwd`` with exactly ``env`` and default signals; raises StartFailed, leaking nothing."""
+    """Start ``argv`` in ``cwd`` with exactly ``env`` and default signals. Raises StartFailed, leaking no descriptor."""
 
     def prepare() -> None:
         inherited_signals.reset()
@@ -99,7 +99,7 @@ def _spawn(
         os.set_blocking(master, False)
         child.close()
         return PtyChild(child.pid, master, os.pidfd_open(child.pid) if PIDFD else -1)
-    # ptyprocess leaves an object behind that sits in a cycle with its traceback and would close its descriptor later.
+    # ptyprocess leaves an object in a reference cycle with its traceback, which would close its descriptor later.
     gc.collect()
     for fd in _open_fds() - before if before is not None else ():
         os.close(fd)
@@ -114,7 +114,7 @@ def _can_be_passed(word: str) -> bool:
 
 
 def _check_room() -> None:
-    """Raises OSError when not all descriptors that a start takes can be had."""
+    """Raise OSError if this process cannot open the descriptors that a start needs."""
     taken: list[int] = []
     try:
         while len(taken) < DESCRIPTORS_NEEDED:
@@ -125,8 +125,7 @@ def _check_room() -> None:
 
 
 def _open_fds() -> set[int]:
-    """Closes pipes and masters that ptyprocess and pty.fork leave open when they fail; with one thread these are easily
-    identified."""
+    """Return the open descriptors. The new ones after a failure are pipes and masters that ptyprocess left open."""
     found = {int(name) for name in os.listdir("/dev/fd")}
     # The listing itself had the lowest free number, which is free again.
     free = os.dup(0)
@@ -135,7 +134,7 @@ def _open_fds() -> set[int]:
 
 
 def tty_name(master: int) -> str:
-    """Path of the terminal device of ``master``; os.ptsname is new in Python 3.13."""
+    """Return the path of the terminal device of ``master``; os.ptsname is new in Python 3.13."""
     if sys.platform == "linux":
         tiocgptn = 0x80045430
         return f"/dev/pts/{struct.unpack('I', fcntl.ioctl(master, tiocgptn, bytes(4)))[0]}"
@@ -144,14 +143,14 @@ def tty_name(master: int) -> str:
 
 
 def open_tty(tty: str) -> int:
-    """The device itself, without making it the controlling terminal."""
+    """Open the device without making it the controlling terminal."""
     return os.open(tty, os.O_RDWR | os.O_NOCTTY | os.O_CLOEXEC)
 
 
 def foreign_exit_code(pid: int, pidfd: int) -> int | None:
-    """Exit code (negative: signal) of a process that has ended and is not ours to wait for; None when unknown.
+    """Return the exit code (negative: signal) of an ended process that is not a child of this one; None if unknown.
 
-    Before it is reaped by whoever inherited it, /proc knows; afterwards the pidfd does (Linux 6.15).
+    Until its parent reaps it, /proc has the code; afterwards the pidfd has it (Linux 6.15).
     """
     if pidfd < 0:
         return None
@@ -179,10 +178,10 @@ def _status_of_zombie(pid: int, pidfd: int) -> int | None:
         with open(f"{folder}/stat", "rb") as file:
             fields = file.read().rpartition(b")")[2].split()
         owner = os.stat(folder).st_uid
-        # Only a process that is still there keeps its pid from being used by another.
+        # If the process still exists, its pid has not been reused for another.
         signal.pidfd_send_signal(pidfd, 0)
     except OSError:
         return None
-    # Who may not see the status of another user's process reads 0.
+    # The kernel shows 0 as the status to users that may not see it.
     readable = os.geteuid() in (0, owner)
     return int(fields[49]) if fields[0] == b"Z" and readable else None

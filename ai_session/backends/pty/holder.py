@@ -1,27 +1,27 @@
-"""Keeps the terminals of one runtime directory alive while no daemon is there.
+"""The holder, which keeps the terminals of one runtime directory alive while no daemon runs.
 
 Run as ``python -I -S holder.py DIRECTORY IMPORT_PATH...`` in a process session of its own: it binds
-``DIRECTORY/holder.sock``, goes to the background and the started process ends with status 0. Two started at once
-end with one. Needs the standard library and ptyprocess only, has one thread, and never blocks on a peer.
+``DIRECTORY/holder.sock`` and continues in the background; the started process ends with status 0. If two are started at
+once, one remains. It needs only the standard library and ptyprocess, has one thread, and never blocks on a peer.
 
-Wire: ``channel``. A request ``{"n": 1, "op": ..., ...}`` is answered by ``{"n": 1, ...}`` or
-``{"n": 1, "error": {"kind", "text"}}``; ``{"event": "exit", "id", "code", "signal"}`` comes unasked. ::
+The wire format is ``channel``'s. The response to a request ``{"n": 1, "op": ..., ...}`` is ``{"n": 1, ...}`` or
+``{"n": 1, "error": {"kind", "text"}}``; ``{"event": "exit", "id", "code", "signal"}`` is sent without a request. ::
 
-    version                                               {protocol, pid, sessions}; for anybody, at any time
+    version                                               {protocol, pid, sessions}; for any connection, at any time
     own                                                   {protocol}; answered once no other connection owns
     spawn   id argv env cwd rows cols directory retain    {pid, tty} and the master [, a pidfd]
     list                                                  {sessions: [{id, pid, tty, directory, retain, exit}]}
     take    id                                            {pid, tty, exit} and the master [, a pidfd]
     release id                                            the holder reads it again
-    adopt   id pid tty directory retain exit, master [, pidfd]   what an owner kept when an earlier holder was killed
+    adopt   id pid tty directory retain exit, master [, pidfd]   an owner's terminal after a holder was killed
     free    id                                            forget it; closing the last master hangs it up
     stop                                                  hang up everything, remove the socket, end
 
-Ops may be added, never changed; an unknown one is answered by kind ``unknown_op``. The connection that owns is a
-lease: when it closes, each terminal's output goes to ``directory/log`` (format: see terminal/log), which keeps its
-newest ``retain`` bytes. So commands do not wait for a reader until that much, or BACKLOG_BYTES, was not read by an
-owner, or the disk is full; from there on the terminal blocks its writers, so nothing is lost and the disk is not filled
-by a runaway. Nobody reads a terminal that is taken but its owner.
+Ops may be added, never changed; the response to an unknown one is an error of kind ``unknown_op``. The owning
+connection is a lease: when it closes, the output of each terminal goes to ``directory/log`` (see terminal/log), which
+keeps its newest ``retain`` bytes. So commands do not wait for a reader until that much, or BACKLOG_BYTES, was not read
+by an owner, or the disk is full. Then the terminal blocks its writers: nothing is lost, and a runaway program does not
+fill the disk. A terminal that was taken is read by its owner only.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from collections.abc import Callable, Generator, Sequence
 from typing import Any
 
 if __name__ == "__main__":
-    # -S keeps the start short and -I keeps the caller's environment out, so the folders to import from are named.
+    # -S shortens the start and -I ignores the caller's environment, so the import path is passed as arguments.
     sys.path.extend(sys.argv[2:])
 
 from agentwire.system import inherited_signals
@@ -54,7 +54,7 @@ Reply = tuple[Message, Sequence[int]]
 
 
 class Refused(Exception):
-    """A request that cannot be done: ``kind`` is for the program, the text for a person."""
+    """A request that cannot be carried out: ``kind`` is for the program, the text for a person."""
 
     def __init__(self, kind: str, text: str) -> None:
         super().__init__(text)
@@ -62,9 +62,9 @@ class Refused(Exception):
 
 
 class OpenTerminal:
-    """One terminal. ``slave`` is kept open so that a child which closes its tty for a while does not hang it up.
+    """One terminal. ``slave`` stays open so that a child that closes its tty for a while does not hang it up.
 
-    ``own_child``: this process will reap it; else its end shows on ``pidfd``.
+    With ``own_child`` this process reaps the child; otherwise ``pidfd`` reports its end.
     """
 
     def __init__(self, request: Message, child: pty_child.PtyChild, *, own_child: bool) -> None:
@@ -92,17 +92,17 @@ class OpenTerminal:
 
 
 class Holder:
-    """The event loop and the ops."""
+    """The event loop, and the methods that carry out the ops."""
 
     def __init__(self, directory: str, listener: socket.socket) -> None:
         self.directory = directory
         self.listener = listener
         self.inode = os.stat(socket_path(directory)).st_ino
         self.selector = selectors.DefaultSelector()
-        self.held: dict[str, OpenTerminal] = {}
+        self.terminals: dict[str, OpenTerminal] = {}
         self.peers: set[Channel] = set()
         self.owner: Channel | None = None
-        self.line: deque[tuple[Channel, int]] = deque()
+        self.waiting: deque[tuple[Channel, int]] = deque()
         self.was_owned = False
         self.stopped = False
         self.spare = os.open(os.devnull, os.O_RDONLY)
@@ -116,8 +116,8 @@ class Holder:
         self.watch(wake, lambda: self.reap(wake))
         self.watch(self.listener, self.accept)
         while not self.stopped:
-            idle = not self.peers and all(held.exit for held in self.held.values())
-            if idle and self.was_owned and not self.held:
+            idle = not self.peers and all(terminal.exit for terminal in self.terminals.values())
+            if idle and self.was_owned and not self.terminals:
                 break
             ready = self.selector.select(LINGER_SECONDS if idle else None)
             if idle and not ready:
@@ -143,7 +143,7 @@ class Holder:
         try:
             sock, _ = self.listener.accept()
         except OSError:
-            # Out of descriptors: one is kept back to turn the caller away, or this loop would spin on it.
+            # Out of descriptors: the spare one serves to reject the caller, or this loop would spin on it.
             os.close(self.spare)
             with contextlib.suppress(OSError):
                 self.listener.accept()[0].close()
@@ -163,13 +163,13 @@ class Holder:
             for request, fds in peer.receive():
                 self.answer(peer, request, fds)
         except Exception:
-            # Closed, broken or talking nonsense: only this peer is to suffer.
+            # Closed, broken or sending nonsense: other peers are not affected.
             self.drop(peer)
 
     def answer(self, peer: Channel, request: Message, fds: list[int]) -> None:
         op, number = request["op"], request["n"]
         if op == "own":
-            self.line.append((peer, number))
+            self.waiting.append((peer, number))
             self.grant()
             return
         passed: Sequence[int] = ()
@@ -182,7 +182,7 @@ class Holder:
         except Refused as refused:
             reply = refused.answer
         except Exception as error:
-            # The holder outlives its own faults: when it ends, so does every terminal nobody owns.
+            # The holder survives its own defects: when it ends, every terminal without an owner ends.
             reply = Refused("internal", repr(error)).answer
         if "error" in reply:
             for fd in fds:
@@ -205,45 +205,45 @@ class Holder:
         self.peers.discard(peer)
         self.unwatch(peer)
         peer.close()
-        self.line = deque(entry for entry in self.line if entry[0] is not peer)
+        self.waiting = deque(entry for entry in self.waiting if entry[0] is not peer)
         if peer is self.owner:
             self.owner = None
-            for held in self.held.values():
-                self.read_on(held)
+            for terminal in self.terminals.values():
+                self.start_logging(terminal)
             self.grant()
 
     def grant(self) -> None:
-        if self.owner is None and self.line:
-            self.owner, number = self.line.popleft()
+        if self.owner is None and self.waiting:
+            self.owner, number = self.waiting.popleft()
             self.was_owned = True
             self.send(self.owner, {"n": number, "protocol": PROTOCOL})
 
-    def read_on(self, held: OpenTerminal) -> None:
-        """Nobody owns it: from here its output goes to the log."""
-        if held.taken:
-            held.taken = False
+    def start_logging(self, terminal: OpenTerminal) -> None:
+        """Append its output to the log from now on, because it has no owner."""
+        if terminal.taken:
+            terminal.taken = False
             with contextlib.suppress(OSError):
-                held.tail = LogTail(held.directory, held.retain)
-                self.watch(held.child.master, lambda: self.drain(held))
+                terminal.tail = LogTail(terminal.directory, terminal.retain)
+                self.watch(terminal.child.master, lambda: self.drain(terminal))
 
-    def drain(self, held: OpenTerminal) -> None:
+    def drain(self, terminal: OpenTerminal) -> None:
         try:
-            data = os.read(held.child.master, WINDOW) if held.tail is not None and held.tail.room() else b""
-            if data and held.tail is not None:
-                held.tail.append(data)
+            data = os.read(terminal.child.master, WINDOW) if terminal.tail is not None and terminal.tail.room() else b""
+            if data and terminal.tail is not None:
+                terminal.tail.append(data)
                 return
         except BlockingIOError:
             return
         except OSError:
             pass
-        self.unwatch(held.child.master)
+        self.unwatch(terminal.child.master)
 
-    def stop_reading(self, held: OpenTerminal) -> None:
-        if held.tail is not None:
-            self.unwatch(held.child.master)
-            held.tail.close()
-            held.tail = None
-        held.taken = True
+    def stop_logging(self, terminal: OpenTerminal) -> None:
+        if terminal.tail is not None:
+            self.unwatch(terminal.child.master)
+            terminal.tail.close()
+            terminal.tail = None
+        terminal.taken = True
 
     def reap(self, wake: int) -> None:
         os.read(wake, 4096)
@@ -252,75 +252,75 @@ class Holder:
                 pid, status = os.waitpid(-1, os.WNOHANG)
                 if pid == 0:
                     return
-                for held in self.held.values():
-                    if held.own_child and held.child.pid == pid and held.exit is None:
-                        self.exited(held, os.waitstatus_to_exitcode(status))
+                for terminal in self.terminals.values():
+                    if terminal.own_child and terminal.child.pid == pid and terminal.exit is None:
+                        self.exited(terminal, os.waitstatus_to_exitcode(status))
 
-    def exited(self, held: OpenTerminal, code: int | None) -> None:
+    def exited(self, terminal: OpenTerminal, code: int | None) -> None:
         killed = code is not None and code < 0
-        held.exit = {"code": None if killed else code, "signal": -code if code is not None and killed else None}
-        if held.taken and self.owner is not None:
-            self.send(self.owner, {"event": "exit", "id": held.session_id, **held.exit})
+        terminal.exit = {"code": None if killed else code, "signal": -code if code is not None and killed else None}
+        if terminal.taken and self.owner is not None:
+            self.send(self.owner, {"event": "exit", "id": terminal.session_id, **terminal.exit})
 
     def find(self, request: Message) -> OpenTerminal:
-        held = self.held.get(request["id"])
-        if held is None:
-            raise Refused("no_session", f"no terminal is kept for {request['id']!r}")
-        return held
+        terminal = self.terminals.get(request["id"])
+        if terminal is None:
+            raise Refused("no_session", f"the holder has no terminal for {request['id']!r}")
+        return terminal
 
     def version(self, request: Message, fds: list[int]) -> Reply:
-        return {"protocol": PROTOCOL, "pid": os.getpid(), "sessions": len(self.held)}, ()
+        return {"protocol": PROTOCOL, "pid": os.getpid(), "sessions": len(self.terminals)}, ()
 
     def spawn(self, request: Message, fds: list[int]) -> Reply:
-        if request["id"] in self.held:
-            raise Refused("exists", f"a terminal is already kept for {request['id']!r}")
+        if request["id"] in self.terminals:
+            raise Refused("exists", f"the holder already has a terminal for {request['id']!r}")
         try:
             size = (request["rows"], request["cols"])
             child = pty_child.start(request["argv"], request["env"], request["cwd"], *size)
         except pty_child.StartFailed as failure:
             raise Refused(failure.kind, str(failure)) from None
-        held = self.held[request["id"]] = OpenTerminal(request, child, own_child=True)
-        return held.describe(), held.descriptors()
+        terminal = self.terminals[request["id"]] = OpenTerminal(request, child, own_child=True)
+        return terminal.describe(), terminal.descriptors()
 
-    def list_held(self, request: Message, fds: list[int]) -> Reply:
-        return {"sessions": [held.describe() for held in self.held.values()]}, ()
+    def list_terminals(self, request: Message, fds: list[int]) -> Reply:
+        return {"sessions": [terminal.describe() for terminal in self.terminals.values()]}, ()
 
     def take(self, request: Message, fds: list[int]) -> Reply:
-        held = self.find(request)
-        self.stop_reading(held)
-        return held.describe(), held.descriptors()
+        terminal = self.find(request)
+        self.stop_logging(terminal)
+        return terminal.describe(), terminal.descriptors()
 
     def release(self, request: Message, fds: list[int]) -> Reply:
-        self.read_on(self.find(request))
+        self.start_logging(self.find(request))
         return {}, ()
 
     def adopt(self, request: Message, fds: list[int]) -> Reply:
-        earlier = self.held.get(request["id"])
+        earlier = self.terminals.get(request["id"])
         if earlier is not None:
-            self.stop_reading(earlier)
+            self.stop_logging(earlier)
             for fd in fds:
                 os.close(fd)
             return {}, ()
         child = pty_child.PtyChild(request["pid"], fds[0], fds[1] if len(fds) > 1 else -1)
-        held = self.held[request["id"]] = OpenTerminal(request, child, own_child=False)
-        if child.pidfd >= 0 and held.exit is None:
-            self.watch(child.pidfd, lambda: self.gone(held))
+        terminal = self.terminals[request["id"]] = OpenTerminal(request, child, own_child=False)
+        if child.pidfd >= 0 and terminal.exit is None:
+            self.watch(child.pidfd, lambda: self.adopted_exited(terminal))
         return {}, ()
 
-    def gone(self, held: OpenTerminal) -> None:
-        self.unwatch(held.child.pidfd)
-        self.exited(held, pty_child.foreign_exit_code(held.child.pid, held.child.pidfd))
+    def adopted_exited(self, terminal: OpenTerminal) -> None:
+        self.unwatch(terminal.child.pidfd)
+        self.exited(terminal, pty_child.foreign_exit_code(terminal.child.pid, terminal.child.pidfd))
 
     def free(self, request: Message, fds: list[int]) -> Reply:
-        held = self.find(request)
-        self.stop_reading(held)
-        self.unwatch(held.child.pidfd)
-        del self.held[held.session_id]
-        held.close()
+        terminal = self.find(request)
+        self.stop_logging(terminal)
+        self.unwatch(terminal.child.pidfd)
+        del self.terminals[terminal.session_id]
+        terminal.close()
         return {}, ()
 
     def stop(self, request: Message, fds: list[int]) -> Reply:
-        for session_id in list(self.held):
+        for session_id in list(self.terminals):
             self.free({"id": session_id}, [])
         self.stopped = True
         return {}, ()
@@ -329,7 +329,7 @@ class Holder:
 OPS: dict[str, Callable[[Holder, Message, list[int]], Reply]] = {
     "version": Holder.version,
     "spawn": Holder.spawn,
-    "list": Holder.list_held,
+    "list": Holder.list_terminals,
     "take": Holder.take,
     "release": Holder.release,
     "adopt": Holder.adopt,
@@ -339,7 +339,7 @@ OPS: dict[str, Callable[[Holder, Message, list[int]], Reply]] = {
 
 
 def _ignore(number: int, frame: object) -> None:
-    """A handler must be there for the signal to reach the wakeup descriptor."""
+    """Do nothing. Without a handler, the signal would not reach the wakeup descriptor."""
 
 
 def peer_uid(sock: socket.socket) -> int:
@@ -364,7 +364,7 @@ def lock(directory: str) -> Generator[None]:
 
 
 def listen(directory: str) -> socket.socket | None:
-    """The listening socket, or None when another holder already answers on it."""
+    """Return the listening socket, or None if another holder already listens."""
     path = socket_path(directory)
     with lock(directory):
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as other:

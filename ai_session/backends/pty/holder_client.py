@@ -1,4 +1,4 @@
-"""The way to the holder of a runtime directory: start it, reach it, ask it. The wire is described in ``holder``."""
+"""The client of a runtime directory's holder, which it also starts. ``holder`` describes the protocol."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ Reply = tuple[Message, list[int]]
 
 
 class HolderLost(Exception):
-    """The connection closed before the answer came."""
+    """The connection closed before the response arrived."""
 
 
 class HolderLink:
-    """The connection to the holder: requests out, replies and events in."""
+    """The connection to the holder, on which requests are sent and replies and events arrive."""
 
     def __init__(
         self, sock: socket.socket, on_event: Callable[[Message], None], on_lost: Callable[[HolderLink], None]
@@ -49,7 +49,7 @@ class HolderLink:
         return self._fd < 0
 
     def request(self, op: str, fds: Sequence[int] = (), **fields: Any) -> asyncio.Future[Reply]:
-        """Sends now; the future raises HolderLost when no answer can come."""
+        """Send a request now and return the future of its reply, which raises HolderLost if the connection closes."""
         future: asyncio.Future[Reply] = self._loop.create_future()
         if self._fd < 0:
             future.set_exception(HolderLost())
@@ -64,7 +64,10 @@ class HolderLink:
         return future
 
     async def ask(self, op: str, fds: Sequence[int] = (), **fields: Any) -> Reply:
-        """A request and its answer; raises BackendUnavailable when none comes within ANSWER_SECONDS."""
+        """Send a request and return its reply.
+
+        Raises BackendUnavailable if none arrives within ANSWER_SECONDS, HolderLost if the connection closes.
+        """
         try:
             async with asyncio.timeout(ANSWER_SECONDS):
                 return await self.request(op, fds, **fields)
@@ -72,12 +75,12 @@ class HolderLink:
             raise unreachable(f"no answer within {ANSWER_SECONDS:.0f} s") from None
 
     async def spawn(self, fields: Message) -> Reply:
-        """As ``ask``; what was started for a caller that does not wait for it any more is freed."""
+        """Call ``spawn`` as ``ask`` does; a terminal whose caller was cancelled or gave up waiting is freed."""
 
         def undo(done: asyncio.Future[Reply]) -> None:
             close_descriptors(done)
             if done.exception() is None and "error" not in done.result()[0]:
-                self.tell("free", id=fields["id"])
+                self.notify("free", id=fields["id"])
 
         future = self.request("spawn", **fields)
         try:
@@ -90,8 +93,8 @@ class HolderLink:
             future.add_done_callback(undo)
             raise unreachable(f"no answer within {ANSWER_SECONDS:.0f} s") from None
 
-    def tell(self, op: str, **fields: Any) -> asyncio.Future[Reply]:
-        """A request whose answer does not matter; it may be waited for, its result belongs to nobody."""
+    def notify(self, op: str, **fields: Any) -> asyncio.Future[Reply]:
+        """Send a request whose reply does not matter. The future may be awaited; descriptors in it are closed."""
         future = self.request(op, **fields)
         future.add_done_callback(close_descriptors)
         return future
@@ -119,7 +122,7 @@ class HolderLink:
                 for fd in fds:
                     os.close(fd)
                 if fds:
-                    self.tell("release", id=message["id"])
+                    self.notify("release", id=message["id"])
 
     def _lose(self) -> None:
         if self._fd >= 0:
@@ -147,7 +150,7 @@ def close_descriptors(future: asyncio.Future[Reply]) -> None:
 
 
 def is_alive(directory: Path) -> bool:
-    """Whether a holder listens there; raises TerminalsExhausted, BackendUnavailable."""
+    """Report whether a holder listens in ``directory``. Raises TerminalsExhausted, BackendUnavailable."""
     sock = _dial(directory)
     if sock is not None:
         sock.close()
@@ -157,9 +160,9 @@ def is_alive(directory: Path) -> bool:
 async def lease(
     directory: Path, on_event: Callable[[Message], None], on_lost: Callable[[HolderLink], None]
 ) -> HolderLink:
-    """A link that owns the terminals of ``directory``; a holder is started when there is none.
+    """Return a link that owns the terminals of ``directory``, starting a holder if there is none.
 
-    Waits for another owner to leave, within LEASE_SECONDS. Raises BackendUnavailable, TerminalsExhausted.
+    Waits up to LEASE_SECONDS for another owner to disconnect. Raises BackendUnavailable, TerminalsExhausted.
     """
     for _ in range(ATTEMPTS):
         sock = _dial(directory)
@@ -185,7 +188,7 @@ async def lease(
 
 
 def _dial(directory: Path) -> socket.socket | None:
-    """A connection to the holder, None when there is none; raises TerminalsExhausted, BackendUnavailable."""
+    """Connect to the holder; return None if there is none. Raises TerminalsExhausted, BackendUnavailable."""
     try:
         sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     except OSError as error:
@@ -203,9 +206,9 @@ def _dial(directory: Path) -> socket.socket | None:
 
 
 async def _start_holder(directory: Path) -> None:
-    """Returns when a holder listens; raises BackendUnavailable, TerminalsExhausted.
+    """Start a holder and wait until it listens. Raises BackendUnavailable, TerminalsExhausted.
 
-    Its environment is empty: an inherited session cookie would have it killed with that session.
+    Its environment is empty, because with an inherited session cookie it would be killed together with that session.
     """
     holder, package = Path(__file__).with_name("holder.py"), Path(__file__).parents[2]
     ptyprocess = find_spec("ptyprocess")
@@ -225,7 +228,6 @@ async def _start_holder(directory: Path) -> None:
 
 def _run(argv: list[str]) -> None:
     null, pipe = subprocess.DEVNULL, subprocess.PIPE
-
     subprocess.run(
         argv,
         check=True,

@@ -1,8 +1,8 @@
 """Terminals on plain pseudo-terminals, kept alive by a holder process.
 
-The holder (``holder.py``, its docstring is the protocol) starts the children and keeps every master; this
-side gets a duplicate and reads and writes it directly. The connection to the holder is the lease on the terminals.
-When the holder is killed, a new one is started at once and is handed all masters.
+The holder (``holder.py``, whose docstring describes the protocol) starts the children and keeps every master; this
+side has a duplicate, which it reads and writes directly. The connection to the holder is the lease on the terminals.
+When the holder is killed, a new one is started at once and receives all masters.
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ PROBE_SECONDS = 10.0
 FREE_SECONDS = 2.0
 ATTEMPTS = 3
 WRITE_BYTES = 65536
-# A child's last words wait in the kernel: at most two buffers of some kB. More comes from what it left running.
+# A child's last output waits in the kernel, in at most two buffers of some kB. More is from processes it left running.
 AFTER_EXIT_BYTES = 1 << 18
 
 
 class PtyTerminal:
-    """One pseudo-terminal. After ``close`` or ``detach`` no callback is made."""
+    """One pseudo-terminal. After ``close`` or ``detach``, no callback is called."""
 
     writes_log = False
     losing = False
@@ -84,7 +84,7 @@ class PtyTerminal:
         pass
 
     async def settled(self) -> None:
-        """Returns at once: an end is reported without being asked for."""
+        """Return at once, because an end is always reported by itself."""
 
     def start(self, on_output: Callable[[], None], on_exit: Callable[[ExitStatus], None]) -> None:
         self._on_output = on_output
@@ -95,13 +95,13 @@ class PtyTerminal:
             self._loop.call_soon(self._finish)
 
     def watch(self) -> None:
-        """Reads, also again after the terminal had been hung up for lack of a holder."""
+        """Begin to read, or resume after the terminal was hung up for lack of a holder."""
         if self._master >= 0 and self._on_output is not None and self._exit is None:
             self._unwatch_child()
             self._loop.add_reader(self._master, self._on_output)
 
     def watch_alone(self) -> None:
-        """No holder can be had: that the child has ended is noticed here, how it ended is not."""
+        """Watch the child's pidfd because no holder is available; its exit status is lost."""
         if self._pidfd >= 0 and self._exit is None:
             self._loop.add_reader(self._pidfd, self.ended, ExitStatus(lost=True))
 
@@ -110,7 +110,7 @@ class PtyTerminal:
             self._loop.remove_reader(self._pidfd)
 
     def ended(self, status: ExitStatus) -> None:
-        """The child has ended: what it wrote is delivered first, then ``on_exit`` is called."""
+        """Record that the child has ended. Its output is delivered first, then ``on_exit`` is called."""
         if self._exit is None and self._master >= 0:
             self._exit = status
             self._drained = False
@@ -124,7 +124,7 @@ class PtyTerminal:
         if self._master < 0 or self._on_output is None or self._on_exit is None or self._exit is None:
             return
         if not self._drained:
-            self._on_output()  # its owner reads now, or once it has its turn
+            self._on_output()  # the owner reads now, or when its turn comes
         if self._drained or self._after_exit <= 0:
             if self._master >= 0:
                 self._on_exit(self._exit)
@@ -143,7 +143,7 @@ class PtyTerminal:
         except OSError:
             pass
         if count == 0:
-            # Hung up: neither the holder nor any other process has the terminal open. The pidfd shows the holder's end.
+            # Hung up: neither the holder nor another process has the terminal open. A pidfd would report the end.
             self._drained = True
             self._loop.remove_reader(self._master)
             if self._pidfd < 0:
@@ -157,9 +157,9 @@ class PtyTerminal:
             return
         self._input.append(memoryview(data))
         if len(self._input) == 1:
-            self._write_on()
+            self._write_queued()
 
-    def _write_on(self) -> None:
+    def _write_queued(self) -> None:
         budget = WRITE_BYTES
         try:
             while self._input and budget > 0:
@@ -178,7 +178,7 @@ class PtyTerminal:
         if wanted != self._waiting_for_room:
             self._waiting_for_room = wanted
             if wanted:
-                self._loop.add_writer(self._master, self._write_on)
+                self._loop.add_writer(self._master, self._write_queued)
             else:
                 self._loop.remove_writer(self._master)
 
@@ -197,7 +197,7 @@ class PtyTerminal:
         return None
 
     def facts(self) -> Message:
-        """What a new holder must know."""
+        """Return the facts that a new holder needs to adopt the terminal."""
         status = None if self._exit is None else {"code": self._exit.code, "signal": self._exit.signal}
         known = {"id": self._session_id, "pid": self._pid, "tty": self._tty, "directory": self.directory}
         return known | self._kept | {"exit": status}
@@ -205,8 +205,8 @@ class PtyTerminal:
     def descriptors(self) -> list[int]:
         return [fd for fd in (self._master, self._pidfd) if fd >= 0]
 
-    def let_go(self) -> bool:
-        """Forgets the descriptors; False when that was done before."""
+    def release_descriptors(self) -> bool:
+        """Stop watching and close the descriptors. Return False if that was done before."""
         if self._master < 0:
             return False
         self._loop.remove_reader(self._master)
@@ -218,11 +218,11 @@ class PtyTerminal:
         return True
 
     def detach(self) -> None:
-        if self.let_go():
+        if self.release_descriptors():
             self._backend.release(self)
 
     async def close(self) -> None:
-        if self.let_go():
+        if self.release_descriptors():
             await self._backend.free(self)
 
 
@@ -288,7 +288,7 @@ class PtyBackend:
             if "error" in reply:
                 raise refusal(spec, reply["error"])
             if not fds:
-                link.tell("free", id=spec.session_id)
+                link.notify("free", id=spec.session_id)
                 raise exhausted("this process has no descriptor left for the terminal")
             return self._add(reply, fds)
         raise unreachable("it was lost repeatedly")
@@ -312,7 +312,7 @@ class PtyBackend:
                 if facts["id"] not in self._terminals:
                     reply, fds = await link.ask("take", id=facts["id"])
                     if not fds:
-                        link.tell("release", id=facts["id"])
+                        link.notify("release", id=facts["id"])
                         raise exhausted("this process has no descriptor left for the terminals to adopt")
                     adopted.append(self._add(reply, fds))
         except BaseException:
@@ -324,15 +324,15 @@ class PtyBackend:
     async def aclose(self) -> None:
         with contextlib.suppress(HolderLost, BackendUnavailable):
             if self._terminals and self._link is not None:
-                # A holder that died just now is replaced first.
+                # A holder that has just died is replaced first.
                 await self._link.ask("version")
-        await self._settle()
-        self._let_go()
+        await self._await_recovery()
+        self._release_all()
         self._disconnect()
 
     async def stop(self) -> None:
-        await self._settle()
-        self._let_go()
+        await self._await_recovery()
+        self._release_all()
         try:
             if self._link is not None or is_alive(self._directory):
                 with contextlib.suppress(HolderLost):
@@ -340,9 +340,9 @@ class PtyBackend:
         finally:
             self._disconnect()
 
-    def _let_go(self) -> None:
+    def _release_all(self) -> None:
         for terminal in self._terminals.values():
-            terminal.let_go()
+            terminal.release_descriptors()
         self._terminals.clear()
 
     def _disconnect(self) -> None:
@@ -353,13 +353,13 @@ class PtyBackend:
     def release(self, terminal: PtyTerminal) -> None:
         self._terminals.pop(terminal.session_id, None)
         if self._link is not None:
-            self._link.tell("release", id=terminal.session_id)
+            self._link.notify("release", id=terminal.session_id)
 
     async def free(self, terminal: PtyTerminal) -> None:
         self._terminals.pop(terminal.session_id, None)
-        await self._settle()
+        await self._await_recovery()
         if self._link is not None:
-            await asyncio.wait([self._link.tell("free", id=terminal.session_id)], timeout=FREE_SECONDS)
+            await asyncio.wait([self._link.notify("free", id=terminal.session_id)], timeout=FREE_SECONDS)
         self._early.pop(terminal.session_id, None)
 
     def _on_event(self, message: Message) -> None:
@@ -387,13 +387,13 @@ class PtyBackend:
         finally:
             self._recovery = None
 
-    async def _settle(self) -> None:
-        """Waits until a holder that is being replaced is replaced: who lets go before that hangs the terminals up."""
+    async def _await_recovery(self) -> None:
+        """Wait until a killed holder is replaced: closing masters before that would hang the terminals up."""
         if self._recovery is not None:
             await asyncio.wait([self._recovery])
 
     async def _connect(self) -> HolderLink:
-        """The link, made when there is none; a new holder is handed everything that is open here."""
+        """Return the link, connecting if there is none. A new holder receives every terminal open here."""
         async with self._connecting:
             if self._link is not None:
                 return self._link
@@ -409,7 +409,7 @@ class PtyBackend:
 
 
 def _ask_shell(master: int) -> str:
-    """Has the shell on ``master`` compute a sum; says with which versions it was driven. Blocks: run it in a thread."""
+    """Let the shell on ``master`` compute a sum; return the versions of the drivers. Blocks: call it on a thread."""
     from pexpect import fdpexpect
 
     shell: fdpexpect.fdspawn[bytes] = fdpexpect.fdspawn(master, timeout=PROBE_SECONDS)

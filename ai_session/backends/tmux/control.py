@@ -1,6 +1,6 @@
-"""Speaks tmux's control mode: one line out, one answer per command back. Knows nothing of terminals or sessions.
+"""A client of tmux's control mode, which answers each command line with one block per command.
 
-``ReplyParser`` is pure (bytes in, answers and notices out, any chunking); ``ControlClient`` is one ``tmux -C`` process.
+``ReplyParser`` is pure (bytes in, replies and notices out, any chunking); ``ControlClient`` is one ``tmux -C`` process.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _WORD = {code: chr(code) if code in _PLAIN else f"\\{code:03o}" for code in rang
 
 
 class TmuxRefused(BackendUnavailable):
-    """tmux answered a command with an error; the message is tmux's own."""
+    """tmux answered a command with an error; the message is tmux's."""
 
 
 class ControlClosed(BackendUnavailable):
@@ -37,25 +37,25 @@ class ControlClosed(BackendUnavailable):
 
 
 def quote(word: bytes | str) -> bytes:
-    """One word of a tmux command line that stands for exactly these bytes. NUL cannot be carried."""
+    """Return one word of a tmux command line that stands for exactly these bytes. NUL cannot be expressed."""
     raw = os.fsencode(word) if isinstance(word, str) else word
-    # latin-1 makes one character of each byte, so that str.translate can spell them: 20 MB/s.
+    # latin-1 maps each byte to one character, so that str.translate can escape them: 20 MB/s.
     return b'"' + raw.decode("latin-1").translate(_WORD).encode("latin-1") + b'"'
 
 
 def join(words: Sequence[str]) -> bytes:
-    """A command line. As on tmux's own command line ``;`` separates commands and ``\\;`` stands for itself."""
+    """Return a command line. As on tmux's own, ``;`` separates commands and ``\\;`` stands for a semicolon."""
     return b" ".join(b";" if word == ";" else quote(word[1:] if _SEMICOLON.fullmatch(word) else word) for word in words)
 
 
 def literal(word: str) -> str:
-    """The word that ``join`` takes for exactly this one."""
+    """Escape a word so that ``join`` passes on exactly this one."""
     return "\\" + word if word == ";" or _SEMICOLON.fullmatch(word) else word
 
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """The answer to one command; ``own`` is False for what this client did not ask for (a hook, the start-up)."""
+    """The reply to one command; ``own`` is false if this client did not send the command (a hook, the start-up)."""
 
     ok: bool
     own: bool
@@ -63,7 +63,7 @@ class Reply:
 
 
 class ReplyParser:
-    """Control-mode output in any chunking to Replies and notices (``bytes`` lines starting with ``%``)."""
+    """The parser of control-mode output, which gives Replies and notices (``bytes`` lines that begin with ``%``)."""
 
     def __init__(self) -> None:
         self._rest = b""
@@ -72,10 +72,9 @@ class ReplyParser:
         self.minimum = 0
 
     def feed(self, data: bytes) -> Iterator[Reply | bytes]:
-        """Yields what became complete. Setting ``minimum`` while iterating is about the block that comes next.
+        """Yield what is complete now. Set ``minimum`` while iterating to apply it to the next block.
 
-        A block's end is believed only after ``minimum`` lines: a captured screen may itself show a line that
-        reads like an end mark.
+        An end mark counts only after ``minimum`` lines, because a captured screen may show a line that looks like one.
         """
         *lines, self._rest = (self._rest + data).split(b"\n")
         for line in lines:
@@ -104,7 +103,7 @@ class _Pending:
 
 
 class ControlClient(asyncio.SubprocessProtocol):
-    """One ``tmux -C`` process. Made by ``start``; once it has ended it stays ended."""
+    """One ``tmux -C`` process, created by ``start``. Once it has ended, a new client is needed."""
 
     def __init__(self, on_notice: Callable[[bytes], None], on_closed: Callable[[], None]) -> None:
         loop = asyncio.get_running_loop()
@@ -127,10 +126,10 @@ class ControlClient(asyncio.SubprocessProtocol):
         on_notice: Callable[[bytes], None] = lambda line: None,
         on_closed: Callable[[], None] = lambda: None,
     ) -> ControlClient:
-        """Runs ``argv`` (tmux in control mode) and returns when it is attached.
+        """Run ``argv`` (tmux in control mode) and return the client once it is attached.
 
-        Raises ControlClosed with tmux's complaint when it ends before that. ``on_closed`` is called once, when an
-        attached client ends for whatever reason but ``close``.
+        Raises ControlClosed with tmux's error message if it ends before that. ``on_closed`` is called once, when an
+        attached client ends other than by ``close``.
         """
         loop = asyncio.get_running_loop()
         # Its own process session: a Ctrl-C at the daemon's terminal must not reach it.
@@ -146,16 +145,16 @@ class ControlClient(asyncio.SubprocessProtocol):
 
     @property
     def pid(self) -> int:
-        """Process id of the client (not of the server)."""
+        """The process id of the client (not of the server)."""
         assert self._transport is not None
         return self._transport.get_pid()
 
     def send(self, line: bytes, blocks: int = 1, *, counted: bool = False) -> asyncio.Future[Blocks]:
-        """Writes one command line now; the future gives one list of lines per command.
+        """Write one command line now. The future's result is one list of lines per command.
 
-        ``blocks`` is the number of commands in the line. With ``counted`` the first answer's first word is the number
-        of lines the second has at least. The future raises TmuxRefused when a command failed (the rest of the line
-        was then not run) and ControlClosed when the client ended first.
+        ``blocks`` is the number of commands in the line. With ``counted``, the first reply's first word is the least
+        number of lines of the second. The future raises TmuxRefused if a command failed (the rest of the line was not
+        run) and ControlClosed if the client ended first.
         """
         future: asyncio.Future[Blocks] = asyncio.get_running_loop().create_future()
         if self.closed or self._stdin is None:
@@ -166,11 +165,11 @@ class ControlClient(asyncio.SubprocessProtocol):
         return future
 
     async def close(self) -> None:
-        """Ends the client and waits until its process is gone. The server and its terminals stay. Idempotent."""
+        """End the client and wait until its process has ended; the server and its terminals remain. Idempotent."""
         self.closed = True
         if self._transport is not None:
             if not self._exited.is_set():
-                # Not through the transport, which would take the status from under asyncio's own watcher.
+                # Not through the transport, which would reap the process before asyncio's own watcher.
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(self.pid, signal.SIGKILL)
             await self._exited.wait()
@@ -220,7 +219,7 @@ class ControlClient(asyncio.SubprocessProtocol):
             self._ended()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        # The process is gone and all pipes are at their end, so the complaint is complete.
+        # The process has ended and all pipes are at their end, so the complaint is complete.
         self._exited.set()
         self._ended()
         if self._transport is not None:
@@ -241,19 +240,21 @@ class ControlClient(asyncio.SubprocessProtocol):
 
 
 async def complaint_of(argv: Sequence[str], env: Mapping[str, str]) -> str:
-    """Runs a plain tmux command; what it complained of, or an empty text when it was carried out."""
+    """Run a plain tmux command and return its error message, which is empty if the command succeeded."""
     process = await asyncio.create_subprocess_exec(
         *argv, env=dict(env), cwd="/", stdout=asyncio.subprocess.DEVNULL, stderr=asyncio.subprocess.PIPE
     )
     _, complaint = await process.communicate()
-    return "" if process.returncode == 0 else complaint.decode("utf-8", "replace").strip() or "it ended without a word"
+    return (
+        "" if process.returncode == 0 else complaint.decode("utf-8", "replace").strip() or "it ended without a message"
+    )
 
 
 async def take_lock(path: str, *, shared: bool) -> int:
-    """Waits for a lock on a file and gives the descriptor that holds it.
+    """Wait for a lock on a file and return the descriptor that holds it.
 
-    tmux before 3.7 crashes if it has a message for a control client that is just attaching. So attaching one takes the
-    lock exclusively, and creating sessions takes it shared.
+    tmux before 3.7 crashes if it has a message for a control client that is just attaching. So attaching a client takes
+    the lock exclusively, and creating sessions takes it shared.
     """
     waiting = asyncio.ensure_future(asyncio.to_thread(lock_file, path, shared=shared))
     try:
@@ -264,7 +265,7 @@ async def take_lock(path: str, *, shared: bool) -> int:
 
 
 def lock_file(path: str, *, shared: bool) -> int:
-    """A descriptor that holds the lock. Blocks: call it on a worker thread."""
+    """Return a descriptor that holds the lock. Blocks: call it on a worker thread."""
     lock = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         fcntl.flock(lock, fcntl.LOCK_SH if shared else fcntl.LOCK_EX)
@@ -274,10 +275,10 @@ def lock_file(path: str, *, shared: bool) -> int:
     return lock
 
 
-def end_left_client(record: Path, socket_path: str) -> None:
-    """Kills the control client of an earlier daemon that was killed.
+def kill_orphaned_client(record: Path, socket_path: str) -> None:
+    """Kill the control client of an earlier daemon that was killed.
 
-    tmux never lets go of a control client whose output nobody reads, and does not end while there is one.
+    tmux never disconnects a control client whose output is not read, and does not end while there is one.
     """
     with contextlib.suppress(OSError, ValueError):
         client, daemon = map(int, record.read_text().split())
@@ -296,8 +297,8 @@ def is_alive(pid: int) -> bool:
     return True
 
 
-def listener(path: str) -> int:
-    """Process id of who listens on a Unix socket; 0 when nobody does or the system does not say."""
+def listener_pid(path: str) -> int:
+    """Return the id of the process that listens on a Unix socket; 0 if none does or the system does not tell."""
     if not hasattr(socket, "SO_PEERCRED"):
         return 0
     with socket.socket(socket.AF_UNIX) as probe, contextlib.suppress(OSError):

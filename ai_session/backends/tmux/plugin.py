@@ -1,4 +1,4 @@
-"""Terminals as panes of a private tmux server that outlives the daemon; the object model is libtmux's."""
+"""Terminals as panes of a private tmux server that outlives the daemon; panes are listed through libtmux."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from functools import cache
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
-from ai_session.backends.tmux.control import ControlClosed, TmuxRefused, join, listener, literal, take_lock
+from ai_session.backends.tmux.control import ControlClosed, TmuxRefused, join, listener_pid, literal, take_lock
 from ai_session.backends.tmux.server import (
     ANSWER_SECONDS,
     EXIT_OPTION,
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from libtmux.common import tmux_cmd
 
 PROBE_SECONDS = 10.0
-# What tmux, the shell of the gate and the server's own environment add to a child's.
+# Variables that tmux, the shell of the gate and the server's environment add to a child's.
 ADDED = (
     "COLORTERM",
     "LC_ALL",
@@ -51,7 +51,7 @@ ADDED = (
     "TMUX_PANE",
     "_",
 )
-# Names that tmux or some sh would change or drop on the way, where given; so would a sh with names it cannot assign.
+# Variables that tmux or some sh would change or drop on the way; a sh also drops names that it cannot assign.
 CHANGED = frozenset(ADDED) - {"PATH"} | {
     "BASHOPTS",
     "EUID",
@@ -67,11 +67,11 @@ CHANGED = frozenset(ADDED) - {"PATH"} | {
     "UID",
 }
 ASSIGNABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-# What env looks up of a locale takes longer than all the rest it does.
+# The look-up of a locale takes longer than the rest of env's work.
 GATE = '{ read -r _ <"$1"; } 2>/dev/null; shift; LC_ALL=C exec "$@"'
 PANES = "#{@ais-id} #{pane_pid} #{pane_tty} #{session_id} #{pane_id} #{@ais-dir}"
 SESSION_ID = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_-]{0,99}")
-TAKEN = "duplicate session: "
+DUPLICATE = "duplicate session: "
 EXHAUSTED = re.compile(r"fork|socketpair|too many|resource|device", re.IGNORECASE)
 OUT_OF = (errno.EMFILE, errno.ENFILE, errno.EAGAIN, errno.ENOMEM)
 
@@ -81,8 +81,7 @@ class TmuxBackend:
 
     Terminals hold their ttys open in addition to tmux. Without ``hold``, and where the kernel forbids it (Docker's
     seccomp, Yama for a server of an earlier daemon, macOS), input goes through tmux, a child that closes its tty for a
-    while loses it, and tmux may drop what a child printed just before it ended; its exit status is reported in any
-    case.
+    while loses it, and tmux may drop what a child printed just before it ended. The exit status is always reported.
     """
 
     name = "tmux"
@@ -105,13 +104,13 @@ class TmuxBackend:
             return BackendStatus(self.name, usable=False, reason=reason, suggestion=INSTALL)
 
     async def _probe(self) -> BackendStatus:
-        if find_spec("libtmux") is None:  # imported when it is needed, which takes 70 ms
-            missing = "install ai-session again, with all it needs, or use backend pty"
+        if find_spec("libtmux") is None:  # not imported here: that takes 70 ms
+            missing = "reinstall ai-session with its dependencies, or use backend pty"
             return BackendStatus(self.name, usable=False, reason="libtmux is not installed", suggestion=missing)
         for directory in abandoned("trial-tmux"):
-            if server_pid := listener(str(directory / "tmux.sock")):
+            if server_pid := listener_pid(str(directory / "tmux.sock")):
                 with contextlib.suppress(ProcessLookupError):
-                    os.kill(server_pid, signal.SIGKILL)  # it may be stopped, and then hears nothing else
+                    os.kill(server_pid, signal.SIGKILL)  # a stopped process reacts to no other signal
         with trial_directory("trial-tmux") as directory:
             server = TmuxServer(directory)
             try:
@@ -132,7 +131,7 @@ class TmuxBackend:
             try:
                 return await self._open(spec)
             except (ControlClosed, ServerGone):
-                # The server or its client was killed meanwhile: nothing is begun twice, the child waits at its gate.
+                # The server or its client was killed meanwhile. The child waits at its gate, so nothing runs twice.
                 return await self._open(spec)
         except OperatorError:
             raise
@@ -179,16 +178,16 @@ class TmuxBackend:
         return next(os.fsdecode(line) for block in blocks for line in block)
 
     async def _abandon(self, terminal: TmuxTerminal, creating: asyncio.Future[Any]) -> None:
-        """Ends what was begun, before the gate opens."""
+        """End the terminal being created, before its gate opens."""
         await asyncio.wait((creating,))
         with contextlib.suppress(OperatorError):
             problem = creating.exception()
-            if not isinstance(problem, TmuxRefused) or problem.message != TAKEN + terminal.session_id:
+            if not isinstance(problem, TmuxRefused) or problem.message != DUPLICATE + terminal.session_id:
                 await self.server.ask(join(["kill-session", "-t", f"={terminal.session_id}"]))
         terminal.detach()
 
     async def _programs(self) -> tuple[Sequence[str], str]:
-        """Options of env, and how output is copied, as the programs of this system know them.
+        """Return the options of env and the command that copies output, as the programs of this system support them.
 
         tmux leaves SIGTTIN and SIGTTOU ignored in its children; GNU env can undo that, others cannot.
         """
@@ -225,12 +224,12 @@ class TmuxBackend:
                 terminal.pane = pane
                 terminal.hang_up = self._hang_up(session)
                 terminals.append(terminal)
-        return [terminal for terminal in terminals if await self._take_up(terminal)]
+        return [terminal for terminal in terminals if await self._adopt(terminal)]
 
-    async def _take_up(self, terminal: TmuxTerminal) -> bool:
-        """False, and the terminal is gone for good, when its directory has gone."""
+    async def _adopt(self, terminal: TmuxTerminal) -> bool:
+        """Adopt a terminal. Return False after closing it if its directory does not exist any more."""
         try:
-            terminal.take_up()
+            terminal.adopt()
         except FileNotFoundError:
             await terminal.close()
             return False
@@ -238,8 +237,10 @@ class TmuxBackend:
         return True
 
     def _list(self) -> tuple[list[str], list[tuple[str, str]]]:
-        """Panes first: one that ends meanwhile stands in both lists instead of in none. For worker threads, since
-        libtmux is synchronous."""
+        """Return all panes, and the options that record ended ones. Blocks, because libtmux is synchronous.
+
+        Panes are read first, so one that ends meanwhile is in both lists instead of in none.
+        """
         tmux = controlled_server()(self.server)
         panes = tmux.cmd("list-panes", "-a", "-F", PANES).stdout
         names = [line.split(" ")[0] for line in tmux.cmd("show-options", "-g").stdout if line.startswith(EXIT_OPTION)]
@@ -279,7 +280,7 @@ class TmuxBackend:
         server = self.server.pid
 
         async def kill() -> None:
-            with contextlib.suppress(TmuxRefused):  # it has just ended by itself
+            with contextlib.suppress(TmuxRefused):  # the session has just ended by itself
                 await self.server.ask(join(["kill-session", "-t", session]), pid=server)
 
         return kill
@@ -290,8 +291,7 @@ PLUGIN = TmuxBackend
 
 @cache
 def controlled_server() -> Callable[[TmuxServer], libtmux.Server]:
-    """The running server in libtmux's object model. It costs 70 ms to import, so that is done in a worker thread, where
-    an earlier daemon has left terminals."""
+    """Return the class that presents a TmuxServer as libtmux's Server. Blocks: the import takes 70 ms."""
     import libtmux
     from libtmux.common import tmux_cmd
 
@@ -303,7 +303,7 @@ def controlled_server() -> Callable[[TmuxServer], libtmux.Server]:
             self.returncode = int(bool(stderr))
 
     class ControlledServer(libtmux.Server):
-        """Runs every command through the control client: 0.1 ms instead of a process of 2 ms."""
+        """Runs each command through the control client, in 0.1 ms instead of the 2 ms of a process."""
 
         def __init__(self, server: TmuxServer) -> None:
             super().__init__(socket_path=server.socket)
@@ -324,7 +324,10 @@ def controlled_server() -> Callable[[TmuxServer], libtmux.Server]:
 
 
 def check(spec: TerminalSpec) -> None:
-    """Refuses what tmux would only show as text on the new terminal."""
+    """Raise an error for a spec whose faults tmux would only show as text on the new terminal.
+
+    Raises BackendUnavailable, DirectoryUnusable.
+    """
     if not SESSION_ID.fullmatch(spec.session_id):
         raise BackendUnavailable(f"{spec.session_id!r} cannot name a tmux session", suggestion="use [A-Za-z0-9_-]")
     if not os.path.isdir(spec.working_directory) or not os.access(spec.working_directory, os.X_OK):
@@ -345,7 +348,10 @@ async def _succeeds(*words: str) -> bool:
 
 
 def creation(spec: TerminalSpec, env_options: Sequence[str], copy: str) -> list[str]:
-    """One command line, run by tmux without reading from the pane in between: no byte precedes the pipe."""
+    """Return the words of the command line that creates a terminal.
+
+    tmux does not read from the pane until it has run the whole line, so no output precedes the pipe.
+    """
     target = f"={spec.session_id}:"
     size = ["-x", str(spec.cols), "-y", str(spec.rows)]
     name = re.sub(r"[^\w.+-]", "_", os.path.basename(spec.argv[0]))
@@ -356,7 +362,7 @@ def creation(spec: TerminalSpec, env_options: Sequence[str], copy: str) -> list[
     child = ["/bin/sh", "-c", GATE, "sh", os.path.join(spec.directory, "gate"), "/usr/bin/env", *env_options]
     child += [*exact_environment(spec.env), *spec.argv]
     commands = [
-        # Paths travel as option values: as arguments tmux would expand formats and times in them.
+        # Paths are passed as option values: in arguments, tmux would expand formats and times.
         ["set-option", "-g", "@ais-cwd", spec.working_directory],
         ["set-option", "-g", "@ais-python", sys.executable],
         ["set-option", "-g", "@ais-copy", copy],
@@ -366,7 +372,7 @@ def creation(spec: TerminalSpec, env_options: Sequence[str], copy: str) -> list[
         ["set-option", "-p", "-t", target, "@ais-dir", spec.directory],
         ["set-option", "-p", "-t", target, "@ais-keep", str(spec.retain_bytes + SPARE_BYTES)],
         ["select-pane", "-t", target, "-T", ""],
-        # Pins the size also while a person with another window is attached.
+        # Keeps the size also while a person with a window of another size is attached.
         ["resize-window", "-t", target, *size],
         ["pipe-pane", "-O", "-t", target, SINK],
     ]
@@ -374,7 +380,10 @@ def creation(spec: TerminalSpec, env_options: Sequence[str], copy: str) -> list[
 
 
 def exact_environment(env: Mapping[str, str]) -> Iterator[str]:
-    """Arguments of ``env`` that take away what was added on the way, but for the TERM of the terminal."""
+    """Yield the arguments of ``env`` that restore exactly ``env``, except for the terminal's TERM.
+
+    They remove the variables that were added on the way and set those that were changed.
+    """
     for name in ADDED:
         if name not in env:
             yield from ("-u", name)
@@ -384,14 +393,14 @@ def exact_environment(env: Mapping[str, str]) -> Iterator[str]:
 
 
 def refusal(reason: str) -> OperatorError:
-    """The error the caller should see for what tmux said."""
+    """Return the error that reports tmux's message to the caller."""
     if EXHAUSTED.search(reason):
         return TerminalsExhausted(f"tmux: {reason}", suggestion="close sessions or raise the system's limits")
     return BackendUnavailable(f"tmux refused: {reason}", suggestion="run: ai-session doctor")
 
 
 def backend_error(error: OSError) -> OperatorError:
-    """The error the caller should see for one the system gave."""
+    """Return the error that reports an error of the system to the caller."""
     if error.errno == errno.ENOSPC:
         return StorageFull(f"cannot write the session's files: {error.strerror}", suggestion="free space on the disk")
     if error.errno in OUT_OF:

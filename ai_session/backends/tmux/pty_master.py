@@ -1,4 +1,4 @@
-"""A second hold on a terminal that another process of the same user keeps. Standard library only."""
+"""Duplicates of the descriptors of a terminal that another process of the same user keeps. Standard library only."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ _CHUNK_BYTES = 65536
 _TAIL_BYTES = 1 << 17
 """More than a pseudo-terminal of Linux can hold unread."""
 
-# Whether the child has ended is asked of its id, which tmux has taken the status of before it lets go of the pane.
+# The child has ended if its id is unused: tmux reaps it before it frees the pane.
 _SAVER = 'while read -r _ <&3; do :; done; kill -0 "$1" 2>/dev/null || exec head -c "$2" >>"$3"'
 
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
 class BorrowedTty:
-    """Both ends of a terminal, held open beside its keeper. ``master`` is non-blocking, and so is the keeper's.
+    """Both ends of a terminal, held open in addition to its keeper's. ``master`` and the keeper's are non-blocking.
 
-    While it is held, the terminal is not hung up, neither by its keeper nor by a child that closes its tty for a while.
+    Until ``close``, neither its keeper nor a child that closes its tty for a while hangs the terminal up.
     """
 
     def __init__(self, master: int, tty: str) -> None:
@@ -36,14 +36,17 @@ class BorrowedTty:
         self._slave = os.open(tty, os.O_RDWR | os.O_NOCTTY | os.O_NONBLOCK | os.O_CLOEXEC)
 
     def write(self, data: bytearray) -> bool:
-        """Takes out of ``data`` what the terminal has room for; False when it is full. Raises OSError."""
+        """Write what the terminal has room for and remove it from ``data``. Return whether all is written.
+
+        Raises OSError.
+        """
         with contextlib.suppress(BlockingIOError):
             while data:
                 del data[: os.write(self.master, data[:_CHUNK_BYTES])]
         return not data
 
     def tail(self) -> Generator[bytes]:
-        """What the keeper left unread; to be asked when nobody else reads any more."""
+        """Yield the output that the keeper left unread. Call it when no other process reads any more."""
         left = _TAIL_BYTES
         with contextlib.suppress(OSError):
             while left > 0 and (data := os.read(self.master, left)):
@@ -51,10 +54,10 @@ class BorrowedTty:
                 yield data
 
     def leave_saver(self, child: int, lifeline: str, own_lifeline: str, log: str) -> int:
-        """Starts a process that outlives this one and appends the ``tail`` to ``log``; gives its id.
+        """Start a process that outlives this one and appends the ``tail`` to ``log``. Return its id. Raises OSError.
 
-        It does so when the FIFO ``lifeline``, which somebody must hold now, comes to its end, and only if ``child`` has
-        ended by then. It holds ``own_lifeline`` until it is done, and the terminal with it.
+        It appends when the FIFO ``lifeline``, which a process must hold now, ends, and only if ``child`` has ended by
+        then. Until it is done it holds ``own_lifeline`` and the terminal.
         """
         with contextlib.ExitStack() as opened:
             end = os.open(lifeline, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
@@ -84,10 +87,10 @@ class BorrowedTty:
 
 
 def borrow_tty(keeper: int, tty: str) -> BorrowedTty | None:
-    """Takes hold of ``tty``, whose master process ``keeper`` has; None where the kernel does not allow it.
+    """Duplicate the descriptors of ``tty``, whose master process ``keeper`` has. Return None if the kernel forbids it.
 
-    Needs Linux 5.6 and the right to trace the keeper: given to root and, unless a security module says no, to the same
-    user.
+    Needs Linux 5.6 and the right to trace the keeper, which root and, unless a security module denies it, the same user
+    have.
     """
     if sys.platform != "linux" or not tty.startswith("/dev/pts/"):
         return None
@@ -116,7 +119,7 @@ def _checked(master: int, tty: str) -> BorrowedTty:
     try:
         if struct.unpack("I", fcntl.ioctl(master, _TIOCGPTN, bytes(4)))[0] == int(tty.removeprefix("/dev/pts/")):
             return BorrowedTty(master, tty)
-        raise OSError("the number was given to another terminal in the meantime")
+        raise OSError("the descriptor now belongs to another terminal")
     except OSError:
         os.close(master)
         raise

@@ -1,4 +1,4 @@
-"""One private tmux server, reached through one control client that is replaced when it dies."""
+"""A private tmux server, reached through one control client that is replaced when it ends."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from ai_session.backends.tmux.control import (
     ControlClosed,
     TmuxRefused,
     complaint_of,
-    end_left_client,
     join,
-    listener,
+    kill_orphaned_client,
+    listener_pid,
     take_lock,
 )
 from ai_session.config import config
@@ -38,12 +38,12 @@ ATTEMPTS = 5
 ENDING = re.compile(r"|(lost server|server exited.*|.*no server running.*)")
 INSTALL = "install tmux 3.2 or newer (apt-get install tmux, dnf install tmux, brew install tmux), or use backend pty"
 
-# When a pane of ours dies, tmux has handed its last byte to the pipe. Closing the pane is the only thing that closes
-# the pipe of a dead pane (pipe-pane refuses it), and the pipe's end is how everyone learns that the log is complete.
-# Closing it gives notice to control clients, and tmux before 3.7 crashes when one of them is only just attaching. So
-# it is closed when one is attached for good, which shows on the keeper's session, or else by the next that attaches.
-# It is up to each pane to remain, so that a person's own windows close as usual. The keeper's does, and keeps the
-# server alive without a process.
+# When one of our panes dies, tmux has written its last byte to the pipe. The end of the pipe shows that the log is
+# complete, and only closing the pane closes the pipe of a dead pane (pipe-pane refuses to). This notifies control
+# clients, and tmux before 3.7 crashes if one of them is just attaching. So the pane is closed once a client is fully
+# attached, which the keeper's session shows, or else by the next client that attaches. remain-on-exit is set for each
+# pane, so that a person's own windows close as usual. The keeper's pane remains, and keeps the server alive without a
+# process.
 CONFIG = """\
 set-option -gq remain-on-exit-format ""
 set-option -g automatic-rename off
@@ -57,7 +57,7 @@ if-shell -F '#{S:#{?#{==:#{session_name},%(keeper)s},#{session_attached},}}' kil
 
 
 class ServerGone(BackendUnavailable):
-    """There is no tmux server (any more), and none was asked for."""
+    """There is no tmux server, or it has ended, and the caller did not ask to start one."""
 
 
 @dataclass(slots=True, eq=False)
@@ -69,10 +69,10 @@ class _Input:
 
 
 class TmuxServer:
-    """The server behind ``directory/tmux.sock``. Everything else on this machine's tmux is left alone.
+    """The server behind ``directory/tmux.sock``; no other tmux server on this machine is touched.
 
-    ``on_notice`` is called when terminals came or went and when the control client was replaced. ``hold``: terminals
-    hold on to their ttys beside tmux, where the kernel allows it.
+    ``on_notice`` is called when terminals were created or ended and when the control client was replaced. With
+    ``hold``, terminals hold their ttys open in addition to tmux, if the kernel allows it.
     """
 
     def __init__(
@@ -99,21 +99,21 @@ class TmuxServer:
 
     @property
     def loop(self) -> asyncio.AbstractEventLoop:
-        """The loop the control client belongs to; for worker threads."""
+        """The event loop of the control client, for worker threads."""
         assert self._loop is not None
         return self._loop
 
     def take_child(self, pid: int) -> None:
-        """Sees to it that a process this one started does not stay a zombie for long."""
+        """Reap a process that this one started, now or in a later call."""
         self._children.add(pid)
         self._children = {child for child in self._children if not take_status(child)}
 
     def look_again(self) -> None:
-        """Forget that the server was found gone: somebody may have started one."""
+        """Look for a server again even if it was found to have ended: another process may have started one."""
         self._gone = False
 
     def spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
-        """Runs ``work`` beside the caller, until ``close`` at the latest."""
+        """Run ``work`` as a task, which ``close`` cancels."""
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
@@ -121,19 +121,19 @@ class TmuxServer:
 
     @property
     def client_pid(self) -> int:
-        """Process id of the control client, 0 while there is none."""
+        """The process id of the control client, 0 while there is none."""
         return self._client.pid if self._client and not self._client.closed else 0
 
     @property
     def pid(self) -> int:
-        """Process id of the server last reached, 0 when none was."""
+        """The process id of the server last reached, 0 if none was."""
         return self._pid
 
     async def client(self, *, start: bool = False) -> ControlClient:
-        """The attached control client, replaced when it has died.
+        """Return the attached control client; attach one if there is none or it has ended.
 
-        Raises ServerGone when there is no server and ``start`` is false, BackendUnavailable when none could be
-        started, TerminalsExhausted when this process is out of descriptors.
+        Raises ServerGone if there is no server and ``start`` is false, BackendUnavailable if none can be started,
+        TerminalsExhausted if this process is out of descriptors.
         """
         if self._client is not None and not self._client.closed:
             return self._client
@@ -157,9 +157,9 @@ class TmuxServer:
             return client
 
     def silent(self) -> BackendUnavailable:
-        """What is wrong where the server did not answer within ANSWER_SECONDS."""
-        said = f"tmux did not answer within {ANSWER_SECONDS:.0f} s"
-        return BackendUnavailable(said, suggestion=f"look at process {self._pid}")
+        """Return the error of a server that did not answer within ANSWER_SECONDS."""
+        message = f"tmux did not answer within {ANSWER_SECONDS:.0f} s"
+        return BackendUnavailable(message, suggestion=f"check why process {self._pid} does not answer, or end it")
 
     async def _attach(self, *, start: bool) -> ControlClient:
         """Raises ServerGone, BackendUnavailable, TerminalsExhausted."""
@@ -170,10 +170,10 @@ class TmuxServer:
                 if not start:
                     raise ServerGone(f"no tmux server: {closed.message}", suggestion="create a new session") from closed
                 if last or not ENDING.fullmatch(closed.message):
-                    reason = f"tmux does not start: {closed.message or 'it ended without a word'}"
+                    reason = f"tmux does not start: {closed.message or 'it ended without a message'}"
                     raise BackendUnavailable(reason, suggestion=INSTALL) from closed
-                # A server that shuts down still accepts: its successor can only start once it has ended.
-                await self._ended(self._pid or listener(self.socket))
+                # A server that shuts down still accepts connections: its successor can start only once it has ended.
+                await self._ended(self._pid or listener_pid(self.socket))
                 self._pid = 0
         raise AssertionError
 
@@ -184,14 +184,14 @@ class TmuxServer:
         settings = self.directory / "tmux.conf"
         if start:
             settings.write_text(CONFIG % {"term": terminal_type(), "keeper": KEEPER, "exit": EXIT_OPTION})
-        end_left_client(self.directory / "tmux.client", self.socket)
+        kill_orphaned_client(self.directory / "tmux.client", self.socket)
         argv = [tmux, "-u", "-S", self.socket, "-f", str(settings), *([] if start else ["-N"]), "-C", "new-session"]
         argv += ["-A", "-s", KEEPER, "-x", "80", "-y", "24", "-f", "no-output,ignore-size", "exit 0"]
         argv += [";", "set-option", "-p", "-t", f"={KEEPER}:", "remain-on-exit", "on"]
         env = {"PATH": PATH, "LC_ALL": "C.UTF-8"}
         lock = await take_lock(self.lock, shared=False)
         try:
-            # Once it has answered a plain client, it has done what an earlier control client had asked for.
+            # Once it has answered a plain client, it has run all commands of an earlier control client.
             complaint = await complaint_of([tmux, "-S", self.socket, "-N", "display-message", "-p", "x"], env)
             if complaint and not start:
                 raise ControlClosed(complaint)
@@ -236,7 +236,7 @@ class TmuxServer:
             ) from None
 
     def _take(self, client: ControlClient, pid: int, typed: int) -> None:
-        """Makes ``client`` the one in use and sends again what the last one took with it, and only that."""
+        """Use ``client`` from now on, and send the input again that was lost with the last one, and only that."""
         if pid != self._pid:
             self._forget_input()
         self._client = client
@@ -247,7 +247,7 @@ class TmuxServer:
         for item in waiting:
             if item.number > typed:
                 self._send(client, item)
-        # Only now: callers notified of free space continue typing, which must come after what was waiting.
+        # Only now: callers notified of free space send more input, which must follow the waiting input.
         for item in waiting:
             if item.number <= typed:
                 item.done()
@@ -261,12 +261,11 @@ class TmuxServer:
     async def ask(
         self, line: bytes, blocks: int = 1, *, counted: bool = False, again: bool = True, pid: int = 0
     ) -> Blocks:
-        """Runs one command line and gives its answers; see ``ControlClient.send`` for the arguments.
+        """Run one command line and return its replies; see ``ControlClient.send`` for the arguments.
 
-        ``again``: the line may be run twice, so a control client that died meanwhile goes unnoticed; else none is
-        attached for it. ``pid``: it is meant for that server only, since another one gives the same ids to other panes.
-        Raises
-        TmuxRefused, ServerGone, BackendUnavailable, ControlClosed (without ``again``, or when ``close`` was called).
+        With ``again``, the line may be run twice: it is repeated if the control client ends meanwhile. Without, no
+        client is attached for it. ``pid`` is the only server it is for, because another gives the same ids to other
+        panes. Raises TmuxRefused, ServerGone, BackendUnavailable; ControlClosed without ``again`` or after ``close``.
         """
         era = self._era
         while True:
@@ -282,9 +281,9 @@ class TmuxServer:
                     raise
 
     def type_in(self, line: bytes, blocks: int, pid: int, done: Callable[[], None]) -> None:
-        """Runs an input line exactly once, in order, also across the death of the control client.
+        """Run an input line exactly once and in order, even if the control client ends meanwhile.
 
-        ``done`` is called when it was run, was refused or never will be. ``pid`` as for ``ask``.
+        ``done`` is called when it was run or refused, or cannot be run any more. ``pid`` is as for ``ask``.
         """
         if pid != self._pid:
             asyncio.get_running_loop().call_soon(done)
@@ -323,7 +322,7 @@ class TmuxServer:
             self._on_notice()
 
     async def close(self) -> None:
-        """Detaches; the server and its terminals stay."""
+        """Detach and cancel the tasks of ``spawn``; the server and its terminals remain."""
         self._closing = True
         self._era += 1
         for task in list(self._tasks):
@@ -335,7 +334,7 @@ class TmuxServer:
         self._closing = False
 
     async def stop(self) -> None:
-        """Ends the server and every terminal in it; returns when its process is gone. Starts none to do so."""
+        """End the server and all its terminals, and wait until its process has ended. Starts no server to do so."""
         try:
             client = await self.client()
         except ServerGone:
@@ -350,7 +349,10 @@ class TmuxServer:
 
 
 def take_status(pid: int) -> bool:
-    """True when that child has ended, or was none. A server that became our orphan leaves its status to us, too."""
+    """Reap a child without blocking. Return whether it has ended or is not a child of this process.
+
+    A server whose parent has ended may be a child of this process, too.
+    """
     try:
         return os.waitpid(pid, os.WNOHANG)[0] != 0
     except ChildProcessError:
@@ -358,15 +360,15 @@ def take_status(pid: int) -> bool:
 
 
 def version_number(version: str) -> tuple[int, int]:
-    """``3.3a`` and ``next-3.4`` as (3, 3) and (3, 4); ``master`` as newer than any."""
+    """Return (3, 3) for ``3.3a`` and (3, 4) for ``next-3.4``; ``master`` is newer than any."""
     found = re.search(r"(\d+)\.(\d+)", version)
     return (int(found[1]), int(found[2])) if found else (999, 0)
 
 
 def terminal_type() -> str:
-    """What TERM is inside: tmux's own entry where terminfo has it, else the older one it also speaks."""
+    """Return the TERM of panes: tmux's own entry if terminfo has it, else screen's, which tmux also supports."""
     roots = ["/etc/terminfo", "/lib/terminfo", "/usr/share/terminfo", "/usr/local/share/terminfo"]
     roots += ["/opt/homebrew/share/terminfo", "/usr/lib/terminfo"]
-    # Terminfo files lie under the first letter, or under its code in hex on case-insensitive systems.
+    # Terminfo files are in the folder of their first letter, or of its code in hex on case-insensitive systems.
     found = any(Path(root, folder, "tmux-256color").exists() for root in roots for folder in ("t", "74"))
     return "tmux-256color" if found else "screen-256color"

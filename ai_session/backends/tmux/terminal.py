@@ -1,9 +1,9 @@
-"""One terminal on a private tmux server: input, screen, and what becomes of it.
+"""One terminal on a private tmux server: its input, screen, log and end.
 
-Output goes from tmux through a pipe into ``directory/log`` whether a daemon is there or not. The pipe's command, the
-sink, holds the FIFO ``directory/sink``: when that reaches its end, tmux has nothing more to give, and only then is it
-asked how the child ended. What it did not read itself, a saver appends, which holds the FIFO ``directory/tail``. That a
-sink is there it says through the FIFO ``directory/ready``, which nobody else reads.
+Output goes from tmux through a pipe into ``directory/log``, with or without a daemon. The pipe's command, the sink,
+holds the FIFO ``directory/sink``: when that ends, tmux has no more output, and only then is it asked how the child
+ended. A saver, which holds the FIFO ``directory/tail``, appends the output that tmux did not read. A sink reports that
+it runs through the FIFO ``directory/ready``.
 """
 
 from __future__ import annotations
@@ -26,17 +26,17 @@ from ai_session.system.events import FileGrowth, Lifeline, Process
 CHUNK_BYTES = 16384
 CHUNKS_IN_FLIGHT = 4
 SPARE_BYTES, STEP_BYTES = 8 << 20, 4 << 20
-"""The sink lets go of what is older than the bytes to keep, and that much more, whenever it has written a step."""
+"""After each step, the sink removes output that is older than the bytes to keep and the spare ones."""
 
 HOLD_BYTES, GO_BYTES = 4 << 20, 1 << 20
-"""With more unread than the former the terminal holds its programs back, until it is less than the latter."""
+"""With more unread than the former, the terminal stops its output, until less than the latter is unread."""
 
 _KEEP = f"#{{?@ais-keep,#{{@ais-keep}},{(64 << 20) + SPARE_BYTES}}}"
 _READY = "echo >&5 && exec 5>&-"
-# dd ends when it has written a step, or its input has ended; where it cannot count bytes it counts reads. What it has
-# read it writes at once, as cat does. The daemon lets go of more; but it may be stopped, or not be there. A copy that
-# fails ends the sink, which the daemon hears of. How long the log is it asks of the open file, where the system can
-# tell: its name may have been removed.
+# dd ends when it has written a step or its input has ended; if it cannot count bytes, it counts reads. It writes what
+# it has read at once, as cat does. The daemon removes more of the log, but may be stopped or absent. A failed copy ends
+# the sink, and the daemon is notified. The log's length is that of the open file if the system supports it, because the
+# log's name may have been removed.
 COPIES = (f"dd bs=65536 count={STEP_BYTES} iflag=count_bytes", f"dd bs=65536 count={STEP_BYTES // 65536}")
 _COPY = f"""\
 copy='#{{@ais-copy}}'
@@ -59,7 +59,7 @@ SCREEN = "#{pane_height} #{pane_width} #{cursor_y} #{cursor_x} #{cursor_flag} #{
 
 
 class TmuxTerminal:
-    """Implements ``Terminal``. ``forget`` is called when it is no longer watched."""
+    """A pane as a ``Terminal``. ``forget`` is called when it is no longer watched."""
 
     writes_log = True
 
@@ -91,7 +91,7 @@ class TmuxTerminal:
         self._ready: Lifeline | None = None
         self._stalled = False
         self._settling: asyncio.Future[None] | None = None
-        self._held_back = -1
+        self._stopped_tty = -1
         self._piped_at = -1
         self._gate = -1
         self._hold: BorrowedTty | None = None
@@ -103,11 +103,11 @@ class TmuxTerminal:
 
     @property
     def log(self) -> str:
-        """Path of the log the sink appends to."""
+        """The path of the log that the sink appends to."""
         return str(self.directory / "log")
 
     def make_files(self) -> None:
-        """A log that exists, a FIFO nobody of an earlier life holds, and a closed gate; before the pane is made."""
+        """Create the log, FIFOs that no earlier process holds, and a closed gate, before the pane is created."""
         for name in ("sink", "ready", "tail", "gate"):
             (self.directory / name).unlink(missing_ok=True)
             os.mkfifo(self.directory / name, 0o600)
@@ -117,7 +117,7 @@ class TmuxTerminal:
         self._gate = os.open(self.directory / "gate", os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
 
     async def begin(self) -> None:
-        """Waits for the sink of a new pane, takes hold of the tty and lets the child go on; raises OSError."""
+        """Wait for the sink of a new pane, hold its tty and let the child run. Raises OSError."""
         self._server_pid = self._server.pid
         if self._ready is None or not await self._ready.word():
             raise OSError(f"cannot append to {self.log}")
@@ -126,10 +126,10 @@ class TmuxTerminal:
         self.open_gate()
 
     def _hold_on(self) -> None:
-        """Takes hold of the tty where that is wanted and allowed.
+        """Hold the tty open if the server's ``hold`` is set and the kernel allows it.
 
-        tmux drops a pane with the output it has not read when the child ends or closes its tty for a while. Held, the
-        tty stays open, and its output is read to the end by the saver.
+        When the child ends or closes its tty for a while, tmux drops the pane with the output it has not read. A tty
+        held open stays usable, and the saver reads its output to the end.
         """
         if self._hold is None and self._server.hold:
             self._hold = borrow_tty(self._server_pid, self.tty)
@@ -138,23 +138,24 @@ class TmuxTerminal:
         tail = Lifeline(self.directory / "tail")
         if not tail.held():
             sink, own = str(self.directory / "sink"), str(self.directory / "tail")
-            # Out of processes: while this daemon lives, it can save the tail itself.
+            # Without room for a process, this daemon saves the tail itself as long as it lives.
             with contextlib.suppress(OSError):
                 self._server.take_child(self._hold.leave_saver(self.pid, sink, own, self.log))
         tail.close()
 
     def open_gate(self) -> None:
-        """Without the gate's name the child does not wait; one that waits already sees the end of the FIFO."""
+        """Let the child run: without the gate's name it does not wait, and if it waits already it reads the end."""
         if self._gate < 0:
             with contextlib.suppress(OSError):
                 self._gate = os.open(self.directory / "gate", os.O_WRONLY | os.O_NONBLOCK | os.O_CLOEXEC)
         (self.directory / "gate").unlink(missing_ok=True)
-        self._gate = closed(self._gate)
+        self._gate = close_fd(self._gate)
 
-    def take_up(self) -> None:
-        """Takes hold of a terminal an earlier daemon left; where its sink has gone, ``start`` begins a new one.
+    def adopt(self) -> None:
+        """Adopt a terminal that an earlier daemon left. If its sink has ended, ``start`` begins a new one.
 
-        Not by asking tmux, which learns that a sink has gone only when it has something to write.
+        Does not ask tmux, which notices the end of a sink only when it has output. Raises FileNotFoundError if the
+        directory does not exist.
         """
         self._server_pid = self._server.pid
         self._sink = Lifeline(self.directory / "sink")
@@ -165,7 +166,7 @@ class TmuxTerminal:
             self._hold_on()
         self.open_gate()
         if self.ended is None:
-            self._go_on()  # the daemon that held it back may have been killed
+            self._resume_output()  # the daemon that stopped it may have been killed
 
     def start(self, on_output: Callable[[], None], on_exit: Callable[[ExitStatus], None]) -> None:
         self._on_output = on_output
@@ -187,23 +188,23 @@ class TmuxTerminal:
             self.touch()
 
     def unread(self, count: int) -> None:
-        """As ``Terminal.unread``. The kernel stops the output, for tmux reads on whatever happens.
+        """Do as ``Terminal.unread``, by having the kernel stop the output, because tmux always continues to read.
 
-        It is no barrier: a program inside may undo it. The log keeps to its bounds all the same.
+        A program inside can undo this, but the log stays within its bounds.
         """
-        if self._held_back < 0 and count > HOLD_BYTES and self.ended is None:
+        if self._stopped_tty < 0 and count > HOLD_BYTES and self.ended is None:
             with contextlib.suppress(OSError, termios.error):
-                # Kept open, so that going on needs no descriptor.
-                self._held_back = self._open_tty()
-                termios.tcflow(self._held_back, termios.TCOOFF)
-        elif self._held_back >= 0 and count < GO_BYTES:
-            self._go_on()
+                # Kept open, so that resuming needs no new descriptor.
+                self._stopped_tty = self._open_tty()
+                termios.tcflow(self._stopped_tty, termios.TCOOFF)
+        elif self._stopped_tty >= 0 and count < GO_BYTES:
+            self._resume_output()
 
-    def _go_on(self) -> None:
+    def _resume_output(self) -> None:
         with contextlib.suppress(OSError, termios.error):
-            self._held_back = self._held_back if self._held_back >= 0 else self._open_tty()
-            termios.tcflow(self._held_back, termios.TCOON)
-        self._held_back = closed(self._held_back)
+            self._stopped_tty = self._stopped_tty if self._stopped_tty >= 0 else self._open_tty()
+            termios.tcflow(self._stopped_tty, termios.TCOON)
+        self._stopped_tty = close_fd(self._stopped_tty)
 
     def _open_tty(self) -> int:
         return os.open(self.tty, os.O_RDWR | os.O_NOCTTY | os.O_NONBLOCK | os.O_CLOEXEC)
@@ -248,14 +249,14 @@ class TmuxTerminal:
 
     def detach(self) -> None:
         self._on_output = self._on_exit = None
-        if self._held_back >= 0:
-            self._go_on()
+        if self._stopped_tty >= 0:
+            self._resume_output()
         if self._reaper is not None:
             self._reaper.cancel()
         self._growth.remove(self.log)
         self._close_sink()
         self._close_ready()
-        self._gate = closed(self._gate)
+        self._gate = close_fd(self._gate)
         hold = self._hold
         self._hold = None
         if hold is not None:
@@ -276,14 +277,14 @@ class TmuxTerminal:
                 await self._server.ask(join(["set-option", "-gqu", EXIT_OPTION + self.session_id]))
 
     def touch(self) -> None:
-        """Something happened by which a sink that could not be had before may be had now."""
+        """Try again to start a sink that could not be started before, because conditions may have changed."""
         if self._stalled:
             self._settle_soon()
 
     def _grown(self) -> None:
         if self._on_output is not None:
             self._on_output()
-        # A hole punched into the log shows as growth too, and means room on the disk.
+        # A hole punched into the log is reported as growth too, and means free space on the disk.
         self.touch()
 
     def _pump(self) -> None:
@@ -291,7 +292,7 @@ class TmuxTerminal:
             self._pour(self._hold)
             return
         while self._queue and self._in_flight < CHUNKS_IN_FLIGHT:
-            # tmux buffers are C strings, so NUL bytes go as keys, which need the pane out of copy mode.
+            # tmux buffers are C strings, so NUL bytes are sent as keys, which a pane in copy mode would not pass on.
             nuls = len(self._queue) - len(self._queue.lstrip(b"\0"))
             end = self._queue.find(0, 0, CHUNK_BYTES)
             size = min(nuls or (end if end > 0 else len(self._queue)), CHUNK_BYTES)
@@ -306,7 +307,7 @@ class TmuxTerminal:
                 self._server.type_in(self._paste(data), 3, self._server_pid, self._sent)
 
     def _pour(self, hold: BorrowedTty) -> None:
-        """Straight into the terminal: 0.1 ms sooner than through tmux, and the terminal says when it is full."""
+        """Write directly to the terminal, 0.1 ms faster than through tmux and with notice when the terminal is full."""
         try:
             done = hold.write(self._queue)
         except OSError:
@@ -318,7 +319,7 @@ class TmuxTerminal:
             asyncio.get_running_loop().add_writer(hold.master, self._pour, hold)
 
     def _paste(self, data: bytes) -> bytes:
-        # paste-buffer into a pane whose tty has gone kills tmux 3.3a.
+        # paste-buffer into a pane whose tty is closed kills tmux 3.3a.
         pane, flags = self.pane.encode(), self._server.paste_flags
         line = b'set-buffer -b ais -- %s ; if-shell -F -t %s "#{?pane_dead,0,#{==:#{pane_id},%s}}"'
         line += b" { paste-buffer %s -b ais -t %s } { delete-buffer -b ais }"
@@ -337,7 +338,7 @@ class TmuxTerminal:
     async def _ask(self, line: bytes, blocks: int = 1, *, counted: bool = False) -> Blocks | None:
         self.touch()
         if self.ended is None:
-            # Refused or gone: the pane has just ended, which its sink is about to report.
+            # If it is refused or the server has ended, so has the pane, which its sink is about to report.
             with contextlib.suppress(TmuxRefused, ServerGone):
                 try:
                     async with asyncio.timeout(ANSWER_SECONDS):
@@ -375,19 +376,19 @@ class TmuxTerminal:
             await asyncio.shield(self._settling)
 
     async def _settle(self, settled: asyncio.Future[None]) -> None:
-        """The sink has ended, or there was none: report how the child ended, or start a new sink."""
+        """Report how the child ended, or start a new sink, after the sink has ended or if there was none."""
         touched = self._stalled
         self._stalled = False
         try:
             if not await self._concluded() and self._sink is None:
-                # A sink that saved nothing is begun again at a touch only: the disk may be full.
+                # After a sink that saved nothing, only a touch starts another: the disk may be full.
                 before = self._piped_at
                 self._piped_at = os.stat(self.log).st_size
                 self._stalled = True
                 if touched or before != self._piped_at:
                     await self._pipe_again()
         except TmuxRefused:
-            # It is just dying; tmux gives notice when it is dead.
+            # The pane is just dying; tmux notifies when it is dead.
             self._stalled = not await self._concluded()
         except (OSError, OperatorError):
             self._stalled = True
@@ -397,7 +398,7 @@ class TmuxTerminal:
 
     async def _pipe_again(self) -> None:
         with contextlib.suppress(FileExistsError):
-            os.mkfifo(self.directory / "ready", 0o600)  # an earlier version made none
+            os.mkfifo(self.directory / "ready", 0o600)  # an earlier version created none
         sink = Lifeline(self.directory / "sink")
         try:
             await self._begin_sink(LOST if self._lost else ROOM)
@@ -421,7 +422,7 @@ class TmuxTerminal:
             ready.close()
 
     async def _concluded(self) -> bool:
-        """True if the child is known to have ended; the owner is notified as soon as no sink is working."""
+        """Return whether the child is known to have ended. Reports its end to the owner unless a sink still works."""
         what = f"#{{pane_id}} #{{{EXIT_OPTION}{self.session_id}}}"
         try:
             question = join(["display-message", "-p", "-t", self.pane, what])
@@ -434,7 +435,7 @@ class TmuxTerminal:
                 return False
             status = exit_status(*status_text.split(",")[:2]) if status_text else ExitStatus(lost=True)
         if self._sink is None:
-            # What a killed server had read is lost, and what would come after that gap is not wanted.
+            # What a killed server had read is lost, and output after such a gap would mislead.
             if not status.lost:
                 await self._save_tail()
             self._finish(status)
@@ -452,7 +453,7 @@ class TmuxTerminal:
             tail.close()
 
     async def _reap(self) -> None:
-        """Signals the child's end to tmux until it reacts: SIGCHLD is lost while tmux waits for its utempter."""
+        """Signal the child's end to tmux until tmux reaps it: SIGCHLD is lost while tmux waits for its utempter."""
         try:
             process = Process(self.pid)
         except ProcessLookupError:
@@ -461,7 +462,7 @@ class TmuxTerminal:
             await process.ended()
             while not process.reaped():
                 os.kill(self._server_pid, signal.SIGCHLD)
-                # A round trip: tmux has looked at its signals since.
+                # After a round trip, tmux has handled its signals.
                 await self._server.ask(b"display-message -p x", pid=self._server_pid)
         except (OperatorError, ProcessLookupError):
             pass
@@ -478,15 +479,15 @@ class TmuxTerminal:
             on_exit(status)
 
 
-def closed(fd: int) -> int:
-    """Closes a descriptor unless it is -1; gives what to remember instead."""
+def close_fd(fd: int) -> int:
+    """Close a descriptor unless it is -1. Return -1, the value to store instead."""
     if fd >= 0:
         os.close(fd)
     return -1
 
 
 def exit_status(code: str, signal_name: str) -> ExitStatus:
-    """From tmux's words; newer versions name the signal."""
+    """Parse tmux's exit code and signal; newer versions name the signal, older ones give its number."""
     if code:
         return ExitStatus(code=int(code))
     if signal_name.isdecimal():
