@@ -1,1 +1,1 @@
-"""One terminal with its shell, from being opened to being closed; all of them, and who sees which."""
+"""Sessions, each a terminal with its shell, from opening to closing; and which caller sees which of them."""

@@ -1,7 +1,7 @@
-"""What changed in which session, for whoever watches; nothing is looked at while nobody does.
+"""Notices of changes in sessions, for watchers; without watchers, sessions are not inspected.
 
-A change says that something is worth reading again, not what it is. While a watcher is busy elsewhere its changes are
-merged, so that a slow one holds back nobody and keeps no more than one of each kind for each session.
+A change says that something is worth reading again, not what. The pending changes of a watcher are merged, so that a
+slow one delays nothing and has at most one of each kind for each session.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ if TYPE_CHECKING:
 
 KINDS: tuple[ChangeKind, ...] = get_args(ChangeKind)
 LISTS: frozenset[ChangeKind] = frozenset(("list", "tools"))
-"""Those that say nothing of what happens in a session."""
+"""The kinds that are not about events in a session."""
 
 GAP_SECONDS = 0.25
-"""Least time between two answers to one watcher. A rate: a session that prints flat out wakes 10,000 times a second.
-The first change after a quiet time is reported immediately."""
+"""The least time between two batches for one watcher, because a session that prints flat out wakes 10,000 times a
+second. The first change after a quiet time is reported immediately."""
 
 
 class Changes:
-    """What one watcher has not heard of yet. ``close`` it when it hears no more."""
+    """The changes that one watcher has not received yet. ``close`` it when the watcher has gone."""
 
     def __init__(
         self,
@@ -49,8 +49,10 @@ class Changes:
         self._closed = asyncio.Event()
 
     async def next(self) -> frozenset[Change]:
-        """All that changed since the last answer, as soon as there is something and a quarter of a second has passed
-        since then; nothing once closed. A wait that is cancelled loses nothing."""
+        """Wait for changes and return all since the last batch; return none once closed.
+
+        Batches are at least the gap apart. A cancelled wait loses no change.
+        """
         loop = asyncio.get_running_loop()
         if not self._closed.is_set():
             with suppress(TimeoutError):
@@ -65,27 +67,27 @@ class Changes:
         return batch
 
     @property
-    def near(self) -> bool:
-        """Whether it hears of what happens in sessions, and not of lists only, as most do."""
+    def watches_sessions(self) -> bool:
+        """Whether it wants events in sessions. Most want changes of lists only."""
         return not self._kinds <= LISTS
 
     def close(self) -> None:
-        """Hear no more; a waiting ``next`` returns nothing. Idempotent."""
+        """Stop receiving changes; a waiting ``next`` returns none. Idempotent."""
         if not self._closed.is_set():
             self._closed.set()
             self._news.set()
             self._ended(self)
 
     def add(self, change: Change, *specs: SessionSpec) -> None:
-        """Keep a change of a session that is, or was, as one of ``specs``, where this watcher wants and sees it."""
+        """Store a change if this watcher wants its kind and sees a session with one of ``specs``."""
         if change.kind in self._kinds and any(self._sees(spec) for spec in specs):
             key = change.kind, change.session_id
             earlier = self._pending.get(key)
             self._pending[key] = earlier.merged(change) if earlier else change
             self._news.set()
 
-    def look_at_tools(self) -> None:
-        """Other tools may be usable now."""
+    def check_tools(self) -> None:
+        """Report a change of the tools that this watcher may use, if there is one."""
         if "tools" in self._kinds and (now := frozenset(self._tools())) != self._known:
             self._known = now
             self._pending["tools", ""] = Change("tools")
@@ -94,7 +96,7 @@ class Changes:
 
 @dataclass(frozen=True, slots=True)
 class _Evidence:
-    """What was last seen of a session: cheap to take and to compare, since it is taken at every wake-up."""
+    """The last inspected facts of a session, cheap to collect and compare because that happens at every wake-up."""
 
     end: int
     running: str
@@ -103,17 +105,17 @@ class _Evidence:
 
 
 class ChangeFeed:
-    """Events of sessions and their watchers. One for all sessions of a daemon."""
+    """The distribution of changes to watchers; a daemon has one for all its sessions."""
 
     def __init__(self, sessions: Callable[[], Iterable[Session]], gap_seconds: float = GAP_SECONDS) -> None:
         self._sessions = sessions
         self._gap_seconds = gap_seconds
         self._watchers: set[Changes] = set()
-        self._near = False
+        self._inspecting = False
         self._seen: dict[str, _Evidence] = {}
 
     def __len__(self) -> int:
-        """How many watch."""
+        """Return the number of watchers."""
         return len(self._watchers)
 
     def watch(
@@ -122,17 +124,17 @@ class ChangeFeed:
         kinds: Collection[ChangeKind] = KINDS,
         tools: Callable[[], Collection[str]] = tuple,
     ) -> Changes:
-        """Changes from now on of the sessions that the watcher ``sees``; ``tools`` names those it may use."""
+        """Return the changes from now on in sessions that the watcher ``sees``; ``tools`` names those it may use."""
         changes = Changes(sees, kinds, tools, self._leave, self._gap_seconds)
-        if not self._near and changes.near:
+        if not self._inspecting and changes.watches_sessions:
             self._seen = {session.spec.session_id: _evidence(session) for session in self._sessions()}
-            self._near = True
+            self._inspecting = True
         self._watchers.add(changes)
         return changes
 
     def look(self, session: Session) -> None:
-        """Something happened in this session; called at each of its wake-ups."""
-        if not self._near:
+        """Compare a session with its last facts and report what changed; called at each of its wake-ups."""
+        if not self._inspecting:
             return
         spec = session.spec
         before, now = self._seen.get(spec.session_id), _evidence(session)
@@ -143,46 +145,46 @@ class ChangeFeed:
         if before:
             commands |= {before.running} | ({now.last} if now.last != before.last else set())
         if before is None or before.end != now.end or before.running != now.running or before.last != now.last:
-            self._tell("output", spec, commands=frozenset(commands - {""}))
+            self._publish("output", spec, commands=frozenset(commands - {""}))
         if before is None or before.state != now.state or before.running != now.running or before.last != now.last:
-            self._tell("state", spec)
+            self._publish("state", spec)
 
     def follow(self, session: Session) -> None:
-        """Listen to a session."""
+        """Report the changes of a session from now on."""
         session.watched = self.look
 
     def listed(self, spec: SessionSpec, *, before: SessionSpec | None = None) -> None:
-        """A session came, or is another one than ``before``."""
-        self._tell("list", spec, before or spec)
-        self._tell("state", spec, before or spec)
+        """Report a new session, or one whose spec was ``before``."""
+        self._publish("list", spec, before or spec)
+        self._publish("state", spec, before or spec)
         if before and before.name != spec.name:
             for kind in ("list", "state", "output"):
-                self._tell(kind, before)
+                self._publish(kind, before)
 
-    def gone(self, session: Session) -> None:
-        """A session went; it is listened to no more."""
+    def closed(self, session: Session) -> None:
+        """Report that a session was closed, and stop inspecting it."""
         spec = session.spec
-        session.watched = _nobody
+        session.watched = _ignore
         self._seen.pop(spec.session_id, None)
         for kind in ("list", "state", "output"):
-            self._tell(kind, spec)
+            self._publish(kind, spec)
 
     def tools_changed(self) -> None:
-        """Others may be usable now."""
+        """Let each watcher check which tools it may use now."""
         for watcher in self._watchers:
-            watcher.look_at_tools()
+            watcher.check_tools()
 
-    def _tell(self, kind: ChangeKind, *specs: SessionSpec, commands: frozenset[str] = frozenset()) -> None:
+    def _publish(self, kind: ChangeKind, *specs: SessionSpec, commands: frozenset[str] = frozenset()) -> None:
         change = Change(kind, specs[0].session_id, specs[0].name, commands)
         for watcher in self._watchers:
             watcher.add(change, *specs)
 
     def _leave(self, changes: Changes) -> None:
         self._watchers.discard(changes)
-        self._near = any(watcher.near for watcher in self._watchers)
+        self._inspecting = any(watcher.watches_sessions for watcher in self._watchers)
 
 
-def _nobody(_: Session) -> None:
+def _ignore(_: Session) -> None:
     pass
 
 

@@ -1,8 +1,7 @@
-"""One who looks at a session, at a place of its own in the log: never holds back the shell, nor anybody else who looks.
+"""A viewer's position in a session's log, which never delays the shell or other viewers.
 
-What was sent and not acknowledged is bounded by ``window_bytes``. Who is too far behind, or asks for no certain offset,
-gets the screen as it is now, and continues after that; who wants every byte gets them for as long as the log keeps
-them.
+At most ``window_bytes`` are sent without being acknowledged. A viewer that is too far behind, or names no offset,
+receives the present screen and continues after it; one that wants every byte receives all that the log still has.
 """
 
 from __future__ import annotations
@@ -22,15 +21,15 @@ from ai_session.terminal.marks import strip_marks, unfinished_mark
 CHUNK_BYTES = 32 << 10
 WINDOW_BYTES = 256 << 10
 BEHIND_BYTES = 1 << 20
-"""Who is further behind than this is shown the screen instead of every byte in between."""
+"""A viewer further behind than this receives the screen instead of every byte in between."""
 
 REDRAW_SECONDS = 0.1
-"""A session that prints faster than somebody reads is drawn for them so often; a rate, which decides nothing."""
+"""The interval of screens for a viewer that reads more slowly than the session prints; it decides nothing else."""
 
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """What comes next: its facts, and ``data`` that belongs to them. ``last``: nothing comes after it."""
+    """One message to a viewer: facts, and the ``data`` that belongs to them. No other follows a ``last`` one."""
 
     facts: Mapping[str, Any]
     data: bytes = b""
@@ -38,7 +37,7 @@ class Piece:
 
 
 class Cursor:
-    """``wake`` is called whenever ``next`` may have something, which it had not; ``close`` it in the end."""
+    """A viewer's position. ``wake`` is called when ``next``, which had nothing, may have a piece. Must be closed."""
 
     def __init__(
         self,
@@ -50,16 +49,16 @@ class Cursor:
         wake: Callable[[], None],
         closed: Callable[[], None] = lambda: None,
     ) -> None:
-        """From ``offset`` on, or with None from the present screen on. Raises InvalidArguments beyond the end."""
+        """Begin at ``offset``, or with None at the present screen. Raises InvalidArguments beyond the end."""
         if offset is not None and offset > session.log.end:
             raise InvalidArguments(
-                f"offset {offset} lies beyond the end, {session.log.end}", suggestion="look without an offset"
+                f"offset {offset} is beyond the end, {session.log.end}", suggestion="omit the offset"
             )
         self._session = session
         self._exact = exact
         self._window_bytes = window_bytes
         self._wake = wake
-        self._tell_closed = closed
+        self._on_closed = closed
         self._stale = offset is None
         self._sent = self._acknowledged = session.log.end if offset is None else offset
         self._drawn_at = 0.0
@@ -69,11 +68,11 @@ class Cursor:
         self._ended: ExitStatus | None = None
         self._resting = self._closed = False
         session.viewers += 1
-        session.listeners.add(self._heard)
+        session.listeners.add(self._on_change)
         session.wake()
 
     def facts(self) -> dict[str, Any]:
-        """Where it begins, and what of the session one needs to draw it."""
+        """Return where it begins, and the facts of the session that a viewer needs to draw it."""
         session, (rows, cols) = self._session, self._size
         return {
             "session_id": session.spec.session_id,
@@ -88,18 +87,18 @@ class Cursor:
 
     @property
     def lag(self) -> int:
-        """How many bytes there are that were not sent."""
+        """The number of bytes that were not sent yet."""
         return self._session.log.end - self._sent
 
     def acknowledge(self, offset: int) -> None:
-        """All before ``offset`` was taken in; of no effect where that was known, or was never sent."""
+        """Record that all before ``offset`` was received; ignored if that was known or ``offset`` was never sent."""
         if self._acknowledged < offset <= self._sent:
             self._acknowledged = offset
             self._resting = False
             self._wake()
 
     def next(self) -> Piece | float | None:
-        """What comes next; None: nothing before ``wake`` is called; a number: nothing for so many seconds."""
+        """Return the next piece, None if there is none until ``wake`` is called, or the seconds until the next try."""
         self._resting = False
         session, log = self._session, self._session.log
         try:
@@ -107,19 +106,19 @@ class Cursor:
         except (OSError, OutputExpired):
             if session.log.closed:
                 return Piece(self._event("closed"), last=True)
-            self._stale = self._stale or not self._exact  # let go of meanwhile
+            self._stale = self._stale or not self._exact  # the log removed these bytes meanwhile
             return REDRAW_SECONDS
 
     def close(self) -> None:
-        """Look no more. Idempotent."""
+        """Stop viewing. Idempotent."""
         if not self._closed:
             self._closed = True
             if self._drawing is not None:
                 self._drawing.cancel()
-            self._session.listeners.discard(self._heard)
+            self._session.listeners.discard(self._on_change)
             self._session.viewers -= 1
             self._session.touch()
-            self._tell_closed()
+            self._on_closed()
             self._session.wake()
 
     def _next(self) -> Piece | float | None:
@@ -127,7 +126,7 @@ class Cursor:
         if (size := (session.spec.rows, session.spec.cols)) != self._size:
             self._size = size
             if not self._exact or self._stale:
-                # What was printed for the size before would be wrapped differently at this one.
+                # Output printed for the earlier size would be wrapped differently at this one.
                 self._stale = True
                 self._drawn = None
                 if self._drawing is not None:
@@ -162,7 +161,7 @@ class Cursor:
         chunk = log.read(self._sent, min(log.end, self._sent + min(room, CHUNK_BYTES)))
         held = len(unfinished_mark(chunk, session.spec.nonce)) if session.exit is None else 0
         if held == len(chunk):
-            # Nothing but the beginning of a mark, whose end is still to be printed or lies beyond the room there is.
+            # Only the beginning of a mark, whose end is not printed yet or does not fit into the window.
             self._resting = self._sent + held < log.end
             return None
         data = strip_marks(chunk[: len(chunk) - held], session.spec.nonce)
@@ -172,7 +171,7 @@ class Cursor:
 
     def _draw(self) -> Piece | None:
         if self._acknowledged < self._sent:
-            self._resting = True  # who has not taken in what was sent would not take in a screen either
+            self._resting = True  # a viewer that has not acknowledged what was sent could not receive a screen either
             return None
         if not self._stale:
             self._drawn_at = time.monotonic()
@@ -187,7 +186,7 @@ class Cursor:
         elif (problem := drawing.exception()) is None:
             self._drawn = drawing.result()
         elif isinstance(problem, AiSessionError | OSError):
-            # No emulator for this machine, or no log any more: bytes are all there is.
+            # Without an emulator on this machine, or without the log, only new bytes can be sent.
             self._drawn = Drawn(b"", self._session.log.end)
         else:
             self._drawn = Drawn(b"", self._session.log.end)
@@ -204,7 +203,7 @@ class Cursor:
         self._stale = False
         rows, cols = self._size
         self._sent = drawn.offset
-        # Until it is acknowledged, a screen counts as so many bytes that were sent.
+        # Until it is acknowledged, a screen counts as that many sent bytes.
         self._acknowledged = drawn.offset - max(1, len(drawn.data))
         return Piece(self._event("screen", next=drawn.offset, rows=rows, cols=cols), drawn.data)
 
@@ -220,6 +219,6 @@ class Cursor:
     def _event(self, event: str, **facts: Any) -> dict[str, Any]:
         return {"event": event, "offset": self._sent, **facts}
 
-    def _heard(self) -> None:
+    def _on_change(self) -> None:
         if not self._resting:
             self._wake()

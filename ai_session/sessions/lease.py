@@ -1,4 +1,4 @@
-"""Who types: a person who has taken a session over is the only one, until they release it or have gone."""
+"""The lease of a session that a person has taken over: until its release, only that person can type."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from ai_session.sessions.session import Session
 TERMINAL_REPLY = re.compile(
     rb"\x1b\[[?>=]?[\d;]*[cnR]|\x1b\[\?[\d;]*\$y|\x1bP[^\x1b]*\x1b\\|\x1b\]\d+;[^\x07\x1b]*(?:\x07|\x1b\\)"
 )
-"""Answers a person's own terminal gives to queries in the output; the session already answered them."""
+"""Replies of a person's own terminal to queries in the output, which the session has already answered."""
 
 
 class Lease:
-    """Made by ``take``. While it is held, what anybody else types is refused with ``SessionTakenOver``."""
+    """The exclusive right to type, created by ``take``. While it is held, input of others raises SessionTakenOver."""
 
     def __init__(self, session: Session, who: str, lost: Callable[[str], None], released: Callable[[], None]) -> None:
         self._session = session
@@ -27,7 +27,7 @@ class Lease:
 
     @property
     def session_id(self) -> str:
-        """Of the session that was taken over."""
+        """The id of the session that was taken over."""
         return self._session.spec.session_id
 
     @classmethod
@@ -40,11 +40,10 @@ class Lease:
         lost: Callable[[str], None],
         released: Callable[[], None] = lambda: None,
     ) -> Self:
-        """Take ``session`` over for ``who``. With ``force`` also from another person, whose ``lost`` is called with
-        ``who``.
+        """Take ``session`` over for ``who``; with ``force`` also from another person, whose ``lost`` receives ``who``.
 
-        The size that they gave the session stays until this lease is released. ``released`` is called once, when the
-        lease ends. Raises SessionTakenOver, SessionExited.
+        The size that the other person gave the session remains until this lease is released. ``released`` is called
+        once, when the lease ends. Raises SessionTakenOver, SessionExited.
         """
         if not force:
             session.check_typist()
@@ -60,7 +59,7 @@ class Lease:
         return lease
 
     def type(self, data: bytes) -> None:
-        """Type ``data``. Raises SessionTakenOver, SessionExited, LimitReached where what was typed is not read."""
+        """Type ``data``. Raises SessionTakenOver, SessionExited; LimitReached if earlier input is not read."""
         if typed := TERMINAL_REPLY.sub(b"", data):
             self._session.send(typed, by=self)
             self._session.turns.await_echo()
@@ -71,19 +70,19 @@ class Lease:
         self._session.wake()
 
     async def release(self) -> None:
-        """Let others type again; the session's own size comes back. Idempotent."""
+        """Let others type again and restore the session's own size. Idempotent."""
         if self._session.typist is self:
             self._session.typist = None
-        self._let_go()
+        self._end()
         await self._session.take_size_back(self)
         self._session.wake()
 
     def overtaken(self, by: str) -> None:
-        """Somebody else has taken the session over."""
-        self._let_go()
+        """End the lease because another person has taken the session over."""
+        self._end()
         self._lost(by)
 
-    def _let_go(self) -> None:
+    def _end(self) -> None:
         if self._held:
             self._held = False
             self._released()

@@ -1,6 +1,6 @@
-"""Ends what the shell of a session leaves running, whatever it is and wherever it went.
+"""The end of all processes that a session's shell leaves running, including those that detached from it.
 
-Nothing outlives the first process of a box's own process namespace, so that one is held and all else ends with it.
+When the first process of a box's process namespace ends, so do all others in it, so a handle of that one is enough.
 Without a namespace, processes are found by their cookie among those of the whole machine.
 """
 
@@ -22,15 +22,15 @@ from ai_session.system.membership import Identity, Membership, all_there
 
 NAMESPACED = (SandboxLevel.BWRAP, SandboxLevel.BWRAP_NOPROC)
 KILL_SECONDS = 5.0
-"""What is killed and still there then waits in the kernel, for a disk or a server that does not answer."""
+"""A killed process that still exists then waits in the kernel, for a disk or a server that does not answer."""
 FEW_BIRTHS = 100
-"""Processes that can as well be asked one by one as looked for again: 1 ms."""
+"""As many new processes are inspected one by one in the time of a new listing: 1 ms."""
 
 T = TypeVar("T")
 
 
 class Leftovers:
-    """What one shell started, and the box it is in. All methods belong to the event loop and never block it."""
+    """The processes that one shell started, and its box. All methods run on the event loop and never block it."""
 
     def __init__(self, cookie: str, looks: Looks) -> None:
         self._cookie = cookie
@@ -42,20 +42,20 @@ class Leftovers:
         self._ended = False
 
     def hold(self, root: int, level: SandboxLevel) -> None:
-        """Takes hold of the box that ``root`` made once it stands; before that, and without namespace, of nothing."""
+        """Open a handle of the namespace that ``root`` created. Does nothing if there is none, or not yet."""
         if self._first is None and level in NAMESPACED and (first := _first_of_namespace(root)) is not None:
             self._first = first
             self._root = root
             self._root_started = box_processes.began(root)
 
     def release(self) -> None:
-        """Lets go without ending anything. Can be called twice."""
+        """Close the handle without ending a process. Idempotent."""
         if self._first is not None and not self._ending.locked():
             self._first.close()
             self._first = None
 
     async def end(self, grace_seconds: float) -> None:
-        """Asks all of it to leave, and kills after the grace what is still there; without a grace at once."""
+        """Send SIGTERM to all processes, and SIGKILL to those left after ``grace_seconds``; with 0 only SIGKILL."""
         async with self._ending:
             if not self._ended:
                 await (self._end_by_cookie(grace_seconds) if self._first is None else self._end_box(grace_seconds))
@@ -65,7 +65,7 @@ class Leftovers:
     async def _end_box(self, grace_seconds: float) -> None:
         assert self._first is not None
         if grace_seconds > 0 and not self._first.reaped():
-            await asyncio.to_thread(_ask_to_leave, self._first)
+            await asyncio.to_thread(_terminate, self._first)
             await _within(grace_seconds, self._first.ended())
         self._first.send_signal(signal.SIGKILL)
         await _within(KILL_SECONDS, self._first.ended())
@@ -75,33 +75,35 @@ class Leftovers:
 
     async def _end_by_cookie(self, grace_seconds: float) -> None:
         if grace_seconds > 0:
-            asked = await self._looks.ask_to_leave(self._cookie)
-            # Not in a thread: there are few, and whoever closes many sessions would have them all for the whole grace.
-            await _within(grace_seconds, _all_ended(asked))
+            terminated = await self._looks.ask_to_leave(self._cookie)
+            # Not on a thread: closing many sessions would occupy all of the few threads for the whole grace.
+            await _within(grace_seconds, _all_ended(terminated))
         await self._looks.sweep(self._cookie)
 
 
 class Looks:
-    """Looks at the processes of the whole machine; all sessions that end share those that begin after they asked."""
+    """Searches of the machine's processes by cookie. Sessions that end at the same time share a search."""
 
     def __init__(self) -> None:
         self.ask_to_leave: Rounds[list[int]] = Rounds(lambda cookies: self._membership(cookies).ask_to_leave())
         self.sweep: Rounds[int] = Rounds(lambda cookies: self._membership(cookies).sweep())
         self._there: frozenset[Identity] = frozenset()
         self._newest = 0
-        """The number given last when it was seen who is there."""
+        """The newest process id when ``_there`` was listed."""
         self._earlier: dict[str, frozenset[Identity]] = {}
 
     async def begin(self, cookie: str) -> None:
-        """To be called before any process has the cookie: who is there already need not be asked for it later, which
-        takes a tenth of the time."""
+        """Note the present processes, which later searches for ``cookie`` skip. So they take a tenth of the time.
+
+        Call it before any process has the cookie.
+        """
         newest = newest_pid()
         if not 0 <= newest - self._newest < FEW_BIRTHS or not self._there:
             self._there, self._newest = frozenset(await asyncio.to_thread(all_there)), newest
         self._earlier[cookie] = self._there
 
     def forget(self, cookie: str) -> None:
-        """Nobody asks for it any more."""
+        """Free what ``begin`` stored for ``cookie``."""
         self._earlier.pop(cookie, None)
 
     def _membership(self, cookies: Sequence[str]) -> Membership:
@@ -110,7 +112,7 @@ class Looks:
 
 
 class Rounds(Generic[T]):
-    """Blocking work that is as quick for many as for one: all that is asked for during a round is done in the next."""
+    """Blocking work that takes as long for many names as for one: calls during a round are served by the next."""
 
     def __init__(self, work: Callable[[Sequence[str]], dict[str, T]]) -> None:
         self._work = work
@@ -118,15 +120,15 @@ class Rounds(Generic[T]):
         self._task: asyncio.Task[None] | None = None
 
     async def __call__(self, name: str) -> T:
-        """What the work has for ``name``, from a round that began after this call."""
+        """Return the work's result for ``name``, from a round that begins after this call. Raises its exceptions."""
         if name not in self._waiting:
             self._waiting[name] = asyncio.get_running_loop().create_future()
         mine = self._waiting[name]
         if self._task is None:
-            self._task = asyncio.create_task(self._go())
+            self._task = asyncio.create_task(self._run())
         return await asyncio.shield(mine)
 
-    async def _go(self) -> None:
+    async def _run(self) -> None:
         try:
             while self._waiting:
                 waiting = self._waiting
@@ -144,7 +146,7 @@ class Rounds(Generic[T]):
 
 
 def _first_of_namespace(root: int) -> Process | None:
-    """The first process of the box that ``root`` made, held; None where there is none yet, or any more."""
+    """Return a handle of the first process of the namespace that ``root`` created; None if there is none."""
     overseers = box_processes.overseers(root)
     if len(overseers) < 2:
         return None
@@ -158,13 +160,13 @@ def _first_of_namespace(root: int) -> Process | None:
     return None
 
 
-def _ask_to_leave(first: Process) -> None:
-    """SIGTERM for all that descends from the first process. Blocks for some 20 µs for each."""
-    asked = box_processes.descendants(first.pid)
+def _terminate(first: Process) -> None:
+    """Send SIGTERM to all descendants of the first process. Blocks for some 20 µs for each."""
+    found = box_processes.descendants(first.pid)
     if first.reaped():
-        # Its number may be another's by now, and with it what was found.
+        # Its process id may have been reused, so the descendants may be another's.
         return
-    for pid in asked:
+    for pid in found:
         with contextlib.suppress(OSError):
             os.kill(pid, signal.SIGTERM)
             os.kill(pid, signal.SIGCONT)

@@ -1,6 +1,6 @@
-"""Name or id → Session: creates, finds, adopts, respawns, closes.
+"""The manager, which creates, finds, adopts, respawns and closes sessions.
 
-The directory ``sessions/<id>`` holds all that outlives the daemon: spec, log, history and the shell's saved state.
+The directory ``sessions/<id>`` has all that outlives the daemon: spec, log, history and the shell's saved state.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from ai_session.models import SandboxLevel, SessionSpec, TerminalSpec
 from ai_session.sandbox.boxes import Boxes, hides
 from ai_session.sessions.changes import ChangeFeed
 from ai_session.sessions.leftovers import Looks
-from ai_session.sessions.names import kept
+from ai_session.sessions.names import normalized
 from ai_session.sessions.ownership import Visibility, is_of_run, widening
 from ai_session.sessions.session import Session
 from ai_session.sessions.spec import NewSession, SessionDefaults, find_shell, read, shell_for, shell_named, store
@@ -46,34 +46,34 @@ from ai_session.terminal.log import FollowedLog, MappedLog, OutputLog
 log = logging.getLogger(__name__)
 
 AUTO = ("tmux", "pty")
-"""Backends ``auto`` tries, best first."""
+"""The backends that ``auto`` tries, best first."""
 
-KEPT = ("profile", "call_key", "owner", "once")
-"""What a session's spec has as it was asked for."""
+REQUESTED = ("profile", "call_key", "owner", "once")
+"""The fields of a session's spec that are copied from the request."""
 
 GONE = "gone"
-"""Where the directories of closed sessions wait to be removed; what a daemon that was killed left, the next removes."""
+"""The folder in which directories of closed sessions wait for removal, by the next daemon if this one is killed."""
 
 JUST_SECONDS = 1.0
-"""A command that ended so long ago may have made what is seen now."""
+"""For so long after its end, a command may be the cause of what is observed."""
 CLOSED_KNOWN = 256
-"""Sessions that nobody asked to close, of which it is remembered why they were."""
+"""The number of sessions closed without a request whose reason is remembered."""
 
 DAY_SECONDS = 86_400.0
 
 SPARE_DESCRIPTORS = 8
-"""A new session must leave so many free, or those that exist could run nothing more."""
+"""A new session must leave so many descriptors free, or the existing ones could not run commands."""
 
 
 class SessionManager:
     """Owns every session of one runtime directory.
 
-    ``event`` is called for each shell that was started ("session.create") and each session that was ended
-    ("session.close"), for whatever reason.
+    ``event`` is called for each shell that was started ("session.create") and each session that was closed
+    ("session.close"), with or without a request.
     """
 
     session_class = Session
-    """What its sessions are; tests have some that mishear."""
+    """The class of its sessions, which tests replace."""
 
     def __init__(
         self,
@@ -98,7 +98,7 @@ class SessionManager:
         self._usable: dict[str, bool] = {}
         self._probing = asyncio.Lock()
         self._opening: dict[tuple[str, str], asyncio.Event] = {}
-        """By owner and name."""
+        """An event for each owner and name that is being opened, set at the end."""
         self._reviving: set[Session] = set()
         self._closed: deque[tuple[SessionSpec, str]] = deque(maxlen=CLOSED_KNOWN)
         self._removals: set[asyncio.Task[None]] = set()
@@ -107,7 +107,7 @@ class SessionManager:
         return len(self._sessions)
 
     def _command_of(self, session_id: str) -> str:
-        """Which command runs in the session, or has just ended there."""
+        """Return the id of the command that runs in the session or has just ended; empty if there is none."""
         session = self._sessions.get(session_id)
         if session is None:
             return ""
@@ -119,28 +119,31 @@ class SessionManager:
 
     @property
     def live(self) -> int:
-        """Sessions whose shell has not ended."""
+        """The number of sessions whose shell has not ended."""
         return sum(1 for s in self._sessions.values() if s.exit is None)
 
     def all(self) -> list[Session]:
-        """Every session, oldest first."""
+        """Return all sessions, oldest first."""
         return sorted(self._sessions.values(), key=lambda s: s.spec.created_at)
 
     def find(self, session_id: str) -> Session | None:
-        """The session with this id."""
+        """Return the session with this id, or None."""
         return self._sessions.get(session_id)
 
     def named(self, owner: str, name: str) -> Session | None:
-        """The session that this owner calls so."""
-        return self._sessions.get(self._names.get((owner, kept(name)), ""))
+        """Return the owner's session of this name, or None."""
+        return self._sessions.get(self._names.get((owner, normalized(name)), ""))
 
     async def make_ready(self) -> None:
-        """Does one-time preparations ahead of the first session. Failures are reported when a session is opened."""
+        """Do one-time preparations ahead of the first session. Failures are reported when a session is opened."""
         await asyncio.gather(self._backend_for(self.defaults.backend), self.boxes.make_ready(), return_exceptions=True)
 
     async def create(self, request: NewSession) -> Session:
-        """Open a session and wait until its shell is ready; an ended one of that name gets a new shell instead, and one
-        that is just being opened is waited for."""
+        """Open a session, or start the ended one of that name again, and wait until its shell is ready.
+
+        Waits while another call opens a session of that name. Raises SessionExists, LimitReached, InvalidArguments,
+        and the errors of the shell, the sandbox and the backend.
+        """
         known_as = (request.owner, request.name)
         while others := self._opening.get(known_as):
             await others.wait()
@@ -185,7 +188,7 @@ class SessionManager:
                 created_at=time.time(),
                 nonce=secrets.token_hex(8).upper(),
                 cookie=cookie,
-                **{name: getattr(request, name) for name in KEPT},
+                **{name: getattr(request, name) for name in REQUESTED},
             )
             await self._looks.begin(cookie)
             spec, terminal = await self._open(spec, directory, shell_plugin, backend)
@@ -203,7 +206,7 @@ class SessionManager:
         return session
 
     def _check_share(self, request: NewSession) -> None:
-        """Raises LimitReached. Sessions that are just being created count."""
+        """Raise LimitReached if the owner may not have another session. Sessions being created count."""
         most = self.defaults.max_sessions
         if len(self._names) >= most:
             raise LimitReached(
@@ -248,12 +251,12 @@ class SessionManager:
         if session.terminal is not None:
             await session.terminal.close()
         if session.box_end is not None:
-            # It would find the new shell as well.
+            # It would end the new shell as well.
             await session.box_end
         directories = (session.at.cwd, spec.working_directory, spec.env.get("HOME", ""))
         here = next((one for one in directories if os.path.isdir(one)), "/")
         spec = replace(spec, working_directory=here, call_key=call_key)
-        # The state of a shell that did not leave in an orderly way is that of an earlier one, elsewhere.
+        # If the shell did not exit by itself, the saved state is an earlier one, in another directory.
         orderly = session.at.exit_code is not None
         session.spec, terminal = await self._open(spec, directory, shell, backend, "" if orderly else here)
         session.respawn(terminal)
@@ -264,7 +267,7 @@ class SessionManager:
     async def _open(
         self, spec: SessionSpec, directory: Path, shell: Shell, backend: Backend, cwd: str = ""
     ) -> tuple[SessionSpec, Terminal]:
-        """The terminal with its shell in its box, and the spec with the box's level, which is kept."""
+        """Open a terminal with the shell in its box. Return it and the spec with the box's level, which is stored."""
         if inside := await asyncio.to_thread(hides, spec.profile, spec.shell):
             raise ShellUnavailable(
                 f"{spec.shell} is in the home directory, which the sandbox hides",
@@ -287,7 +290,7 @@ class SessionManager:
             finally:
                 await starting
             spec = replace(spec, level=boxed.level, unprotected=boxed.unprotected)
-            # What makes the box leaves the TERM of its terminal alone.
+            # The program that makes the box does not change the TERM of its terminal.
             chosen = {name: spec.env[name] for name in ("TERM",) if name in spec.env}
             hidden = shell.needs_visible_group and boxed.level in (SandboxLevel.BWRAP, SandboxLevel.BWRAP_NOPROC)
             argv = (*boxed.argv, *(group_leader() if hidden else ()), *argv)
@@ -313,7 +316,7 @@ class SessionManager:
         return spec, terminal
 
     async def _begin(self, spec: SessionSpec, shell: Shell, terminal: Terminal) -> Session:
-        """A session that reads its new terminal; where that cannot be, nothing of it stays."""
+        """Return a session that reads its new terminal. On failure, the terminal is closed and its error raised."""
         async with contextlib.AsyncExitStack() as undo:
             undo.push_async_callback(terminal.close)
             with contextlib.ExitStack() as spare:
@@ -357,7 +360,7 @@ class SessionManager:
         return self._backends[name]
 
     def rename(self, session: Session, name: str) -> None:
-        """Give a session another name, unique among its owner's; raises SessionExists."""
+        """Give a session another name. Raises SessionExists if another session of its owner has it."""
         spec = session.spec
         if self._names.get((spec.owner, name), spec.session_id) != spec.session_id:
             raise SessionExists(f"session {name!r} already exists", suggestion="choose another name")
@@ -370,14 +373,14 @@ class SessionManager:
         session.became = lambda session, executable: self.change(session, shell=executable)
 
     def change(self, session: Session, **facts: Any) -> None:
-        """Give a session other facts, and keep them."""
+        """Change fields of a session's spec, and store it."""
         before = session.spec
         session.spec = replace(before, **facts)
         store(session.directory, session.spec)
         self.changes.listed(session.spec, before=before)
 
     async def resize(self, session: Session, rows: int, cols: int) -> None:
-        """Change a session's size for good; a viewer's size comes and goes without this. Raises SessionExited."""
+        """Change a session's own size, which remains when a viewer's temporary size ends. Raises SessionExited."""
         await session.resize(rows, cols)
         if session.own_size:
             session.own_size = (rows, cols)
@@ -385,7 +388,7 @@ class SessionManager:
         self.changes.look(session)
 
     async def close_idle(self, now: float) -> None:
-        """Closes the sessions of runs that nobody has used for ``owned_idle_days`` before ``now``."""
+        """Close the sessions of runs that were not used for ``owned_idle_days`` before ``now``."""
         if self.defaults.owned_idle_days:
             closings = (self._close_if_idle(session, now) for session in self.all())
             await asyncio.gather(*closings, return_exceptions=True)
@@ -393,25 +396,27 @@ class SessionManager:
     async def _close_if_idle(self, session: Session, now: float) -> None:
         days = self.defaults.owned_idle_days
         if is_of_run(session.spec.owner) and not session.in_use and now - session.used_at >= days * DAY_SECONDS:
-            await self.close(session, f"nobody used it for {days:g} days (session.owned_idle_days)")
+            await self.close(session, f"it was not used for {days:g} days (session.owned_idle_days)")
 
     def why_closed(self, reference: str, visibility: Visibility) -> str:
-        """Why the session with this id or name was closed, where nobody who sees it had asked for that; else empty."""
+        """Return why the session with this id or name was closed without a request; empty if it was not."""
         fits = (
             why for spec, why in self._closed if reference in (spec.session_id, spec.name) and visibility.covers(spec)
         )
         return next(fits, "")
 
     async def close(self, session: Session, reason: str = "") -> None:
-        """End a session with all its processes and forget it, log included. ``reason``, if it was not requested, is
-        reported to those who look for the session."""
+        """End a session with all its processes and remove it, including its log.
+
+        ``reason``, for a session closed without a request, is reported to callers that look for it.
+        """
         if reason:
             self._closed.appendleft((session.spec, reason))
         self._sessions.pop(session.spec.session_id, None)
         self._names.pop((session.spec.owner, session.spec.name), None)
         await session.close(self.defaults.close_grace_seconds)
         self._looks.forget(session.spec.cookie)
-        self.changes.gone(session)
+        self.changes.closed(session)
         await self.boxes.leave(session.spec.session_id)
         facts = {"reason": reason} if reason else {}
         self._event("session.close", session=session.spec.session_id, name=session.spec.name, **facts)
@@ -420,7 +425,7 @@ class SessionManager:
             await asyncio.wait((removal,))
 
     def _short_of_room(self) -> bool:
-        """Whether the disk has no room for one more session: then sessions are closed to free it."""
+        """Report whether the disk lacks room for a session. Then ``close`` waits until the files are removed."""
         try:
             disk = os.statvfs(self.runtime_directory)
         except OSError:
@@ -428,8 +433,7 @@ class SessionManager:
         return disk.f_bavail * disk.f_frsize < self.defaults.retain_bytes
 
     def _forget(self, directory: Path) -> asyncio.Task[None]:
-        """From now on nobody finds what was in it. Its files are removed by and by: that would take longer than all
-        else of an ending."""
+        """Move a session's directory away and return the task that removes it, which takes longer than the closing."""
         gone = self.runtime_directory / GONE / directory.name
         try:
             gone.parent.mkdir(mode=0o700, exist_ok=True)
@@ -445,7 +449,10 @@ class SessionManager:
         return removal
 
     async def adopt(self) -> int:
-        """Take over what an earlier daemon left: live terminals continue, dead ones are reported as exited or lost."""
+        """Adopt the sessions that an earlier daemon left and return the number of all sessions.
+
+        Live terminals continue; ended ones are reported as exited or lost.
+        """
         for directory in (self.runtime_directory / GONE).glob("*"):
             self._remove(directory)
         specs = [spec for path in self._root.glob("*/spec.json") if (spec := read(path.parent)) is not None]
@@ -454,20 +461,19 @@ class SessionManager:
             try:
                 terminals |= {terminal.session_id: terminal for terminal in await self._backend(name).adopt()}
             except (AiSessionError, OSError) as problem:
-                # Not known is not lost: these sessions stay on disk for a daemon that can ask.
+                # Unknown is not lost: these sessions stay on disk for a daemon that can reach the backend.
                 log.warning("sessions on %s are not resumed: %s", name, problem)
                 specs = [spec for spec in specs if spec.backend != name]
         for spec in specs:
             self._adopt_one(spec, terminals.pop(spec.session_id, None))
         for stray in terminals.values():
             await stray.close()
-        # A person who was attached has gone with the earlier daemon, the size of their window may be left.
+        # The size of the window of a person who was attached to the earlier daemon may be left.
         for session in self._sessions.values():
             alive = session.terminal is not None and session.exit is None
             if alive:
-                with contextlib.suppress(
-                    SessionExited, BackendUnavailable
-                ):  # what of it was read by now may have its end
+                # The output read by now may include its end.
+                with contextlib.suppress(SessionExited, BackendUnavailable):
                     await session.resize(session.spec.rows, session.spec.cols)
             pid = session.terminal.pid if session.terminal is not None and alive else 0
             await self.boxes.adopt(session.spec, pid, session.directory)
@@ -488,14 +494,14 @@ class SessionManager:
         session.resume()
 
     async def end_all_left(self) -> None:
-        """End what an earlier daemon left, and what keeps terminals where there are none any more."""
+        """End all sessions that an earlier daemon left, and every holder and tmux server."""
         for name in AUTO:
             self._backend(name)
         await self.adopt()
         await self.stop()
 
     async def aclose(self) -> None:
-        """Let go of everything and leave every shell alive."""
+        """Release all resources and leave every shell alive."""
         for session in self._sessions.values():
             session.release()
         await self.boxes.aclose()
@@ -504,7 +510,7 @@ class SessionManager:
         await asyncio.gather(*self._removals)
 
     async def stop(self) -> None:
-        """End every session and the processes that keep them."""
+        """End every session, the holder and the tmux server."""
         await asyncio.gather(*(self.close(s) for s in list(self._sessions.values())), return_exceptions=True)
         for backend in self._backends.values():
             await backend.stop()
@@ -512,6 +518,6 @@ class SessionManager:
 
 
 async def _start(backend: Backend) -> None:
-    """Starts ahead of the terminal, to which failures are reported."""
+    """Prepare the backend. Errors are ignored, because opening the terminal raises them again."""
     with contextlib.suppress(AiSessionError, OSError):
         await backend.make_ready()

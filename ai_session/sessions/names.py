@@ -1,4 +1,4 @@
-"""What a session may be called, in any script, and the one spelling a name is kept in. Pure."""
+"""The names that a session may have, in any script, and the spelling they are stored in. Pure."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ PUNCTUATION = "._-"
 
 
 def checked_name(text: str) -> str:
-    """``text`` as a name is kept, in NFC. Raises ValueError, which says what is wrong with it.
+    """Return ``text`` as a name in its stored spelling, NFC. Raises ValueError, whose text says what is wrong.
 
-    Allowed are letters with their marks and digits, and after the first character ``. _ -``. So a name is one word to
-    every shell and one part of a path, is no option, and holds nothing that hides, looks like a blank or steers text.
+    Letters with their marks and digits are allowed, and after the first character ``. _ -``. So a name is a single word
+    to every shell and one part of a path, is not an option, and contains no invisible, blank or control characters.
     """
-    name = kept(text)
+    name = normalized(text)
     if not name:
         raise ValueError("is empty")
     if len(name) > MOST_CHARS:
@@ -30,14 +30,14 @@ def checked_name(text: str) -> str:
     return name
 
 
-def kept(text: str) -> str:
-    """The spelling that names are kept and looked up in."""
+def normalized(text: str) -> str:
+    """Return the spelling in which names are stored and looked up."""
     return unicodedata.normalize("NFC", text)
 
 
 def name_from(text: str) -> str:
-    """A name made from any text, such as a directory's name."""
-    plain = "".join(char if _allowed(char) and visible(char) == char else "-" for char in kept(text))
+    """Return a valid name made from any text, such as a directory's name; ``main`` if nothing of it can be used."""
+    plain = "".join(char if _allowed(char) and visible(char) == char else "-" for char in normalized(text))
     plain = plain.lstrip("._-")[:40]
     try:
         return checked_name(plain)

@@ -1,7 +1,7 @@
-"""What a command's state looks like to a caller: text and structured content with the same facts.
+"""Reports of a command's state to a caller, as text and structured content with the same facts.
 
-Half of the clients show the model only the one, half only the other, and most keep only the head of a long text, so the
-first line holds status, exit code, what was cut and where to read on.
+Half of the clients show the model only the text, half only the structured content, and most keep only the head of a
+long text, so the first line has the status, the exit code, what was cut and where to continue reading.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ INPUT_HINT: dict[InputMode, str] = {
 
 
 def transcript(session: Session, record: CommandRecord, spans: Spans | None = None) -> Transcript:
-    """The output of ``record``, still growing while it runs; ``spans`` finds the secrets in it.
+    """Return the output of ``record``, which grows while it runs; ``spans`` finds the secrets in it.
 
-    What comes before it begins is somebody else's, or shows how it is typed.
+    It is empty until the command has started: output before that is of other programs, or the echo of the command.
     """
     running = session.running
     waits = running is not None and not running.started and running.record.command_id == record.command_id
@@ -43,7 +43,10 @@ def transcript(session: Session, record: CommandRecord, spans: Spans | None = No
 
 
 def find_command(session: Session, command_id: str) -> CommandRecord:
-    """The record meant by ``command_id``; raises CommandNotFound."""
+    """Return the record of ``command_id``, which is ``all`` for the whole output or empty for the latest command.
+
+    Raises CommandNotFound.
+    """
     running = session.running.record if session.running else None
     if command_id == "all":
         return CommandRecord("all", 0, "", "running", session.spec.created_at, 0)
@@ -65,7 +68,7 @@ def find_command(session: Session, command_id: str) -> CommandRecord:
 
 
 def record_facts(record: CommandRecord) -> dict[str, Any]:
-    """How a command stands, without its output."""
+    """Return the status, exit code and duration of a command, without its output."""
     facts: dict[str, Any] = {"status": record.status, "exit_code": record.exit_code}
     if record.duration_seconds is not None:
         facts["duration_seconds"] = round(record.duration_seconds, 3)
@@ -73,7 +76,7 @@ def record_facts(record: CommandRecord) -> dict[str, Any]:
 
 
 def headline(facts: dict[str, Any]) -> str:
-    """The first line: status and exit code in words."""
+    """Return the beginning of the first line: status, exit code and duration."""
     code = facts.get("exit_code")
     words = [f"exit code {code}"] if code is not None else []
     words.insert(0 if facts["status"] != "finished" else 1, facts["status"])
@@ -90,7 +93,7 @@ def result(
     extra: dict[str, Any] | None = None,
     stderr: str | None = None,
 ) -> ToolResult:
-    """Joins facts, notes and output; output comes last so that a cut tail costs the least."""
+    """Join facts, notes and output into a result. The output is last, so that a cut tail costs the least."""
     structured = {k: v for k, v in facts.items() if v is not None}
     structured |= extra or {}
     if notes:
@@ -108,16 +111,16 @@ def result(
 
 
 def cut(text: str, start: int, stop: int, spans: Spans | None) -> str:
-    """The characters from ``start`` to ``stop``, which are few, without what is left there of secrets cut in two."""
+    """Return the few characters from ``start`` to ``stop``, without the remains of secrets cut in two. Blocks."""
     return finished(Hiding(spans).cut(text, start, stop)) if spans else text[start:stop]
 
 
 def read_stderr(
     path: str, max_chars: int, spans: Spans | None = None, *, growing: bool = False
 ) -> Steps[tuple[str, int]]:
-    """The separate standard error, clean and bounded (its end is kept), and the bytes left out.
+    """Return the separate standard error, cleaned and cut to its last ``max_chars``, and the number of omitted bytes.
 
-    The file is the shell's to write, so a link there is not followed and a pipe not waited for.
+    The shell may replace the file, so a link is not followed and a pipe is not waited for.
     """
     data, size = b"", 0
     with contextlib.suppress(OSError), open(path, "rb", opener=open_plain) as file:
@@ -133,7 +136,7 @@ def read_stderr(
 
 
 def open_plain(path: str, flags: int) -> int:
-    """An opener for what the shell may have replaced: raises OSError where it is a link or no file."""
+    """Open a file that the shell may have replaced. Raises OSError if it is a link or not a regular file."""
     fd = os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     if not stat.S_ISREG(os.fstat(fd).st_mode):
         os.close(fd)
@@ -142,7 +145,7 @@ def open_plain(path: str, flags: int) -> int:
 
 
 def note_lost(session: Session, record: CommandRecord, notes: list[str]) -> None:
-    """Says how much of the command's output found no room on the disk."""
+    """Add notes of the command's output that the disk had no room for, in the past or now."""
     end = session.log.end if record.end_offset is None else record.end_offset
     if lost := session.log.lost_bytes(record.start_offset, end):
         notes.append(f"{lost} bytes of output are lost: the disk was full")
@@ -154,13 +157,13 @@ def note_lost(session: Session, record: CommandRecord, notes: list[str]) -> None
 
 
 def note_ending(session: Session, record: CommandRecord, notes: list[str]) -> None:
-    """Says that the command was the last one of its shell."""
+    """Add a note if the command was the last one of its shell."""
     if session.ended_by == record.command_id and (ending := session.ending) is not None:
         notes.append(f"the session's shell has ended ({ending}): create_session with its name starts it again")
 
 
 def note_others(session: Session, record: CommandRecord, notes: list[str]) -> None:
-    """A note about programs whose output may be mixed with the command's: a terminal does not distinguish them."""
+    """Add a note of other programs whose output may be mixed with the command's: a terminal does not separate them."""
     others = session.concurrent(record)
     if others and (session.log.end if record.end_offset is None else record.end_offset) > record.start_offset:
         names = ", ".join(dict.fromkeys(map(str, others[-MOST_OTHERS:])))
@@ -169,7 +172,7 @@ def note_others(session: Session, record: CommandRecord, notes: list[str]) -> No
 
 
 def late_output(session: Session, record: CommandRecord) -> str:
-    """What was printed at the prompt before the latest command, and not by it."""
+    """Return what was printed at the prompt before the command, if it is the latest; else an empty text."""
     latest = session.latest
     return latest.late if latest is not None and latest.record.command_id == record.command_id else ""
 
@@ -182,9 +185,9 @@ def command_result(
     spans: Spans | None = None,
     **extra: Any,
 ) -> Steps[ToolResult]:
-    """What ``execute_command`` answers: the whole output when it fits, else head and tail.
+    """Return the result of ``execute_command``: the whole output if it fits, else its head and tail.
 
-    A separate standard error shares the room; each may have what the other leaves, and half of it at least.
+    A separate standard error shares the room: each has at least half of it, and what the other leaves.
     """
     stderr, omitted, room = None, 0, max_chars
     growing = record.status == "running"
@@ -218,7 +221,7 @@ def command_result(
 
 
 def recording_source(session: Session) -> Steps[Source]:
-    """What a recording of the session is made of, as it is now; its log is read apart, from any thread."""
+    """Return the source of a recording of the session as it is now. Its ``read`` may be called on any thread."""
     path = session.directory / "log"
     ticks = yield from read_ticks(session.directory / "times")
 

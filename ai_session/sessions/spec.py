@@ -1,4 +1,4 @@
-"""What a session is to be: the request, the defaults, and the spec kept on disk for the next daemon."""
+"""The request for a session, the defaults, and the spec stored on disk for the next daemon."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from ai_session.system.variable_names import like
 
 @dataclass(frozen=True, slots=True)
 class SessionDefaults:
-    """What a session is made with when the caller does not say."""
+    """The settings of a new session that the request leaves open."""
 
     backend: str = "auto"
     shell: str = ""
@@ -39,7 +39,7 @@ class SessionDefaults:
     def environment(
         self, client: Mapping[str, str], extra: Mapping[str, str], allow: Sequence[str] = ()
     ) -> dict[str, str]:
-        """What a new shell sees: what is allowed of the client's, the configured defaults, then ``extra``."""
+        """Return a new shell's environment: allowed variables of the client, configured ones, then ``extra``."""
         env = {"HOME": "/", "PATH": os.defpath}
         # In a container the user may be a bare number.
         with contextlib.suppress(KeyError):
@@ -54,7 +54,7 @@ class SessionDefaults:
 
 @dataclass(frozen=True, slots=True)
 class NewSession:
-    """A request for a session; empty fields take the defaults. ``env`` adds to what is allowed of ``client_env``."""
+    """A request for a session; the defaults fill empty fields. ``env`` adds to the allowed part of ``client_env``."""
 
     name: str
     working_directory: str
@@ -68,19 +68,21 @@ class NewSession:
     call_key: str = ""
     owner: str = ""
     person: bool = False
-    """Asked for by a person at this machine, who is bound by no share."""
+    """Whether a person at this machine requests it, for whom no limit per owner applies."""
     once: bool = False
 
 
 def find_shell(wanted: str) -> tuple[Shell, str]:
-    """As ``shell_named``, and the executable, which is looked for: blocks."""
+    """Return the plugin and the executable of a shell. Blocks. Raises ShellUnavailable."""
     shell = shell_named(wanted)
     return shell, shell.find(wanted or "bash")
 
 
 def shell_for(request: NewSession, default: str) -> tuple[Shell, str]:
-    """The shell of a new session. One that neither the request nor the ``default`` names has to be there, and to be
-    seen in the box; else it is another. Blocks; raises ShellUnavailable."""
+    """Return the shell of a new session: the requested one, the ``default``, the client's $SHELL, or bash.
+
+    The client's is skipped if it is not installed or the box hides it. Blocks. Raises ShellUnavailable.
+    """
     if wanted := request.shell or default:
         return find_shell(wanted)
     with contextlib.suppress(ShellUnavailable):
@@ -91,7 +93,7 @@ def shell_for(request: NewSession, default: str) -> tuple[Shell, str]:
 
 
 def shell_named(wanted: str) -> Shell:
-    """The plugin for ``bash``, ``/bin/dash``…; empty takes bash. Raises ShellUnavailable."""
+    """Return the plugin for a shell's name or path, for bash if it is empty. Raises ShellUnavailable."""
     name = os.path.basename(wanted or "bash")
     known: list[str] = []
     for plugin_name in plugins.names("ai_session.shells"):
@@ -100,16 +102,16 @@ def shell_named(wanted: str) -> Shell:
         if name in shell.names:
             return shell
     with contextlib.suppress(ConfigInvalid):
-        if name in (shell := plugins.load("ai_session.shells", name)).names:  # of another distribution
+        if name in (shell := plugins.load("ai_session.shells", name)).names:  # from another distribution
             return shell
     raise ShellUnavailable(f"unsupported shell {wanted[:80]!r}", suggestion=f"use one of: {', '.join(sorted(known))}")
 
 
 def store(directory: Path, spec: SessionSpec) -> None:
-    """Keep ``spec`` in the session's directory, whole or not at all."""
+    """Store ``spec`` in the session's directory, completely or not at all. Raises OSError."""
     temporary = directory / "spec.new"
     fd = os.open(temporary, os.O_CREAT | os.O_WRONLY | os.O_TRUNC, 0o600)
-    # Copied only as deep as needed, and written in one piece: a third of the time.
+    # A shallow copy, written in one piece, takes a third of the time.
     facts = {name: getattr(spec, name) for name in SessionSpec.__dataclass_fields__} | {"profile": asdict(spec.profile)}
     with open(fd, "w") as file:
         file.write(json.dumps(facts))
@@ -117,13 +119,13 @@ def store(directory: Path, spec: SessionSpec) -> None:
 
 
 def note_use(directory: Path, at: float) -> None:
-    """Keep when the session was last used: as the time of its spec, which costs no room on a full disk."""
+    """Store when the session was last used, as its spec's modification time, which needs no room on a full disk."""
     with contextlib.suppress(OSError):
         os.utime(directory / "spec.json", (at, at))
 
 
 def last_use(directory: Path) -> float:
-    """When the session was last used; 0 where that is not known."""
+    """Return when the session was last used, in UTC seconds; 0 if that is unknown."""
     try:
         return (directory / "spec.json").stat().st_mtime
     except OSError:
@@ -131,7 +133,7 @@ def last_use(directory: Path) -> float:
 
 
 def read(directory: Path) -> SessionSpec | None:
-    """The spec kept in ``directory``, None where there is no whole one."""
+    """Return the spec stored in ``directory``, or None if there is no valid one."""
     try:
         facts: dict[str, Any] = json.loads((directory / "spec.json").read_bytes())
         profile: dict[str, Any] = facts.get("profile", {})

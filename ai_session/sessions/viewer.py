@@ -1,4 +1,4 @@
-"""A person (or recorder) watching a session live, each with a place of its own in the log."""
+"""A person or recorder that watches a session live, each with a position of its own in the log."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from ai_session.terminal.marks import strip_marks
 
 CHUNK = 1 << 16
 BEHIND = 1 << 20
-"""A viewer further behind than this gets the screen drawn again instead of every byte in between."""
+"""A viewer further behind than this receives the screen instead of every byte in between."""
 
 
 class Viewer:
-    """Made by ``attach``; ``close`` it when the watcher has gone, which calls ``closed``."""
+    """One watcher of a session. Its ``close``, to be called when the watcher disconnects, calls ``closed``."""
 
     def __init__(self, session: Session, *, read_only: bool, closed: Callable[[], None] = lambda: None) -> None:
         self._session = session
-        self._tell_closed = closed
+        self._on_closed = closed
         self._read_only = read_only
         self._closed = False
         self._held = False
@@ -32,16 +32,16 @@ class Viewer:
 
     @property
     def ended(self) -> ExitStatus | None:
-        """How the shell ended, once it has."""
+        """The exit status of the shell, None while it runs."""
         return self._session.exit
 
     @property
     def session_id(self) -> str:
-        """The watched session's id."""
+        """The id of the watched session."""
         return self._session.spec.session_id
 
     async def output(self) -> AsyncIterator[bytes]:
-        """The present screen, then everything as it comes; ends with the shell or with ``close``."""
+        """Yield the present screen, then all output as it arrives, until the shell ends or ``close`` is called."""
         session = self._session
         offset = session.log.end
         self._stale = True
@@ -70,8 +70,10 @@ class Viewer:
                 await session.changed()
 
     def write(self, data: bytes) -> None:
-        """Type ``data``; ignored for a read-only viewer and after the shell's end, and in a session that somebody has
-        taken over, which the window's title then says."""
+        """Type ``data``. Ignored if the viewer is read-only, the shell has ended or its input is full.
+
+        In a session that another person has taken over it is ignored as well, and the window's title says so.
+        """
         typed = TERMINAL_REPLY.sub(b"", data)
         if typed and not self._read_only and self._session.exit is None:
             try:
@@ -81,10 +83,10 @@ class Viewer:
                 self._notice = b"\x1b]2;ai-session: %s\x1b\\\x07" % visible(error.message).encode()
                 self._session.wake()
             except LimitReached:
-                pass  # nobody reads it
+                pass  # no program reads its input
 
     def hold(self) -> None:
-        """Something else is shown instead: output stands still, beginning with this call."""
+        """Pause the output at once, because something else is shown in its place."""
         self._held = True
 
     def release(self) -> None:
@@ -94,18 +96,20 @@ class Viewer:
         self._session.wake()
 
     async def resize(self, rows: int, cols: int) -> None:
-        """Give the session the viewer's size; the old one comes back with ``close``. Ignored when read-only, and where
-        somebody has taken the session over."""
+        """Give the session the viewer's size until ``close``.
+
+        Ignored if the viewer is read-only or a person has taken the session over.
+        """
         if not self._read_only and self._session.exit is None and rows > 0 and cols > 0:
             with suppress(SessionTakenOver):
                 await self._session.lend_size(self, rows, cols)
 
     async def close(self) -> None:
-        """Stop watching; the last viewer that gave the session a size takes it away."""
+        """Stop watching, and end the effect of this viewer's size on the session. Idempotent."""
         if self._closed:
             return
         self._closed = True
-        self._tell_closed()
+        self._on_closed()
         self._session.viewers -= 1
         self._session.touch()
         self._session.wake()

@@ -8,7 +8,7 @@ from pathlib import Path
 from ai_session.errors import SessionNotFound
 from ai_session.sandbox.boxes import Boxes
 from ai_session.sessions.manager import SessionManager
-from ai_session.sessions.names import kept
+from ai_session.sessions.names import normalized
 from ai_session.sessions.ownership import Visibility
 from ai_session.sessions.session import Session
 from ai_session.sessions.spec import NewSession
@@ -16,7 +16,7 @@ from ai_session.system.turns import Result, Steps
 
 
 class VisibleSessions:
-    """What tools know of the sessions: nothing of others' comes through here, not even that they exist."""
+    """The sessions as tools see them: of other callers' sessions, not even the existence is revealed."""
 
     def __init__(self, manager: SessionManager, visibility: Visibility) -> None:
         self._manager = manager
@@ -24,20 +24,23 @@ class VisibleSessions:
 
     @property
     def boxes(self) -> Boxes:
-        """What contains new sessions."""
+        """The boxes of all sessions."""
         return self._manager.boxes
 
     @property
     def audit_directory(self) -> Path:
-        """Where what was called is on record."""
+        """The directory of the audit log."""
         return self._manager.runtime_directory / "audit"
 
     def all(self) -> list[Session]:
-        """Every session this caller sees, oldest first."""
+        """Return the sessions this caller sees, oldest first."""
         return [session for session in self._manager.all() if self._visibility.covers(session.spec)]
 
     def find(self, reference: str) -> Session | None:
-        """The session with this id or name; a caller's own before others' of that name."""
+        """Return the session with this id or name, or None; the caller's own is preferred. Counts as use of it.
+
+        A name that several other owners' sessions have gives None.
+        """
         found = self._manager.find(reference) or self._manager.named(self._visibility.owner, reference)
         if found is None:
             named = self._named(reference)
@@ -45,15 +48,15 @@ class VisibleSessions:
         if found is None or not self._visibility.covers(found.spec):
             return None
         if not self._visibility.everything:
-            found.touch()  # a person who looks at all of them uses none
+            found.touch()  # a person who views all sessions does not use them
         return found
 
     def own(self, name: str) -> Session | None:
-        """The session that this caller opened by that name."""
+        """Return the session that this caller opened under this name, or None."""
         return self._manager.named(self._visibility.owner, name)
 
     def get(self, reference: str) -> Session:
-        """As ``find``; raises SessionNotFound naming those that exist."""
+        """Return what ``find`` returns. Raises SessionNotFound, which names the existing sessions."""
         session = self.find(reference)
         if session is not None:
             return session
@@ -72,22 +75,22 @@ class VisibleSessions:
         )
 
     async def work(self, steps: Steps[Result]) -> Result:
-        """Does what takes long by this caller's turns."""
+        """Do long work in steps, in turn with that of other callers, and return its result."""
         return await self._manager.turns.run(self._visibility.owner, steps)
 
     async def create(self, request: NewSession) -> Session:
-        """Creates a session that this caller owns. Raises what ``SessionManager.create`` raises."""
+        """Create a session that this caller owns. Raises what ``SessionManager.create`` raises."""
         return await self._manager.create(
             replace(request, owner=self._visibility.owner, person=self._visibility.person)
         )
 
     async def resize(self, session: Session, rows: int, cols: int) -> None:
-        """Sets the size in character cells."""
+        """Set the size in character cells. Raises SessionExited."""
         await self._manager.resize(session, rows, cols)
 
     async def close(self, session: Session) -> None:
-        """Ends the session and everything that runs in it."""
+        """End the session and everything that runs in it, and remove it."""
         await self._manager.close(session)
 
     def _named(self, name: str) -> list[Session]:
-        return [session for session in self.all() if session.spec.name == kept(name)]
+        return [session for session in self.all() if session.spec.name == normalized(name)]

@@ -1,8 +1,7 @@
-"""Waiting for a running command, and ending it step by step.
+"""Waiting for a running command, and interrupting it step by step.
 
-The end of a command is only ever its end mark or the exit of its shell. Between, the kernel is asked at intervals
-whether
-the foreground program is blocked reading the terminal: there is no event for that.
+A command has ended only if its end mark was seen or its shell has exited. Until then, the kernel is asked at intervals
+whether the foreground program is blocked reading the terminal, because there is no event for that.
 """
 
 from __future__ import annotations
@@ -23,15 +22,16 @@ Reason = Literal["finished", "input", "output", "pattern", "timeout"]
 
 FIRST_LOOK_SECONDS = 0.1
 LOOK_SECONDS = 0.15
-"""Two looks this far apart must agree, with no output between, before a command counts as waiting for input."""
+"""Two inspections this far apart must agree, without output between them, for a command to wait for input."""
 
 SHELL_SECONDS = 1.0
-"""The same where it is the shell that reads, as at its prompt: the end mark may still be on its way to the log."""
+"""The same if the shell itself reads, as at its prompt: the end mark may not have arrived in the log yet."""
 
 
 async def for_command(session: Session, running: RunningCommand, seconds: float, *, until_input: bool) -> Reason:
-    """Waits until ``running`` ended, asks for input (when ``until_input``) or ``seconds`` passed. Never ends the
-    command.
+    """Wait until ``running`` has ended, wants input (if ``until_input``) or ``seconds`` have passed.
+
+    Returns which of these it was, and never ends the command.
     """
     first = min(FIRST_LOOK_SECONDS, seconds) if until_input else seconds
     if await running.ends(first):
@@ -45,10 +45,10 @@ async def for_command(session: Session, running: RunningCommand, seconds: float,
             look = (session.log.end, holder)
             if look != seen:
                 seen, since = look, loop.time()
-            # A shell that reads the terminal may just have ended the command: its mark may be on its way to the log.
+            # A shell that reads the terminal may just have ended the command, whose mark may not have arrived yet.
             sure = SHELL_SECONDS if holder.leads_itself and holder.input_mode == "raw" else LOOK_SECONDS
             still = holder.input_mode and loop.time() - since >= sure
-            # Looked at again, because it may have gone to work on a question of ours in between.
+            # Checked again, because it may have stopped reading in between to answer a probe.
             if still and session.input_wanted() and session.holder() == holder:
                 return "input"
         if await running.ends(min(LOOK_SECONDS, left) if until_input else left):
@@ -57,7 +57,10 @@ async def for_command(session: Session, running: RunningCommand, seconds: float,
 
 
 async def for_output(session: Session, seconds: float, found: Callable[[], bool]) -> bool:
-    """Waits until ``found`` holds, asking again whenever output or a mark arrived; False after ``seconds``."""
+    """Wait until ``found`` returns true, and call it whenever output or a mark arrives. Return its last result.
+
+    Stops after ``seconds``, or when the shell has ended.
+    """
     loop = asyncio.get_running_loop()
     deadline = loop.time() + seconds
     while not found():
@@ -68,7 +71,7 @@ async def for_output(session: Session, seconds: float, found: Callable[[], bool]
 
 @dataclass(frozen=True, slots=True)
 class Interruption:
-    """What was sent, in order, and whether the command has ended."""
+    """The keys and signals that were sent, in order, and whether the command has ended."""
 
     steps: tuple[str, ...]
     ended: bool
@@ -79,10 +82,11 @@ USUAL_KEYS = {signal.SIGINT: b"\x03", signal.SIGQUIT: b"\x1c"}
 
 
 async def interrupt(session: Session, step_seconds: float) -> Interruption:
-    """Climbs the ladder until the running command's end mark is seen, each step bounded by ``step_seconds``.
+    """Send stronger and stronger signals until the running command's end mark is seen.
 
-    SIGTERM and SIGKILL go to the foreground group only, and never to the shell itself. A shell that was stopped is
-    continued first: nobody else can, and it would take no key.
+    Each step waits up to ``step_seconds``. SIGTERM and SIGKILL are sent to the foreground group only, never to the
+    shell itself. A stopped shell is continued first, because no other process does so and it would not read a key.
+    Raises SessionTakenOver.
     """
     running = session.running
     steps: list[str] = []
@@ -118,7 +122,7 @@ async def interrupt(session: Session, step_seconds: float) -> Interruption:
 
 
 def _key(session: Session, number: signal.Signals) -> bytes:
-    """What the terminal turns into that signal for the foreground now; empty where no key does."""
+    """Return the key that the terminal now turns into that signal for the foreground; empty if there is none."""
     keys = signal_keys(session.terminal.tty) if session.terminal is not None else None
     if keys is None or number not in USUAL_KEYS:
         return b""
@@ -126,7 +130,7 @@ def _key(session: Session, number: signal.Signals) -> bytes:
 
 
 def _name(key: bytes) -> str:
-    """``Ctrl-C`` for 3, as a person would press it."""
+    """Return the name of a key, such as ``Ctrl-C`` for 3."""
     return f"Ctrl-{chr(key[0] ^ 0x40)}" if key[0] < 32 or key[0] == 127 else key.decode("ascii", "replace")
 
 

@@ -1,6 +1,6 @@
-"""Where a session may work: directories that callers name, confined to the workspaces of configuration and people.
+"""The directories that a session may work in: those in workspaces of the configuration, the client or a person.
 
-A workspace is never chosen by a tool's argument: a directory in none is reported as ``outside``, and a person decides.
+A tool's argument never chooses a workspace: a directory in none is reported as ``outside``, and a person decides.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from ai_session.errors import DirectoryUnusable, SandboxRefused
 
 DEFAULT_NAME = "ai-session-workspace"
-"""Made in the home for clients that are started nowhere in particular, as desktop programs are."""
+"""Created in the home for clients that are not started in a project, such as desktop programs."""
 
 SYSTEM = ("/usr", "/etc", "/bin", "/sbin", "/lib", "/lib64", "/opt", "/proc", "/sys", "/dev", "/boot", "/run")
 SHARED = ("/tmp", "/var", "/var/tmp", "/srv", "/mnt", "/media")
@@ -20,9 +20,11 @@ SHARED = ("/tmp", "/var", "/var/tmp", "/srv", "/mnt", "/media")
 
 @dataclass(frozen=True, slots=True)
 class StartDirectory:
-    """A directory to start in, without links, and the workspace it belongs to. ``outside``: in no known one, so that
-    ``workspace`` is the directory itself and somebody has to agree. Without a box it is as it was named, and ``real``
-    is where that leads to."""
+    """A directory to start in, without links, and its workspace.
+
+    ``outside``: it is in no known workspace, so ``workspace`` is the directory itself and a person must agree. Without
+    a box, ``directory`` may have links, and ``real`` is its path without them.
+    """
 
     directory: str
     workspace: str
@@ -31,7 +33,7 @@ class StartDirectory:
 
 
 class Workspaces:
-    """The configured workspaces. ``private`` are directories that no workspace may hold or lie in."""
+    """The configured workspaces. No workspace may contain a ``private`` directory or be inside one."""
 
     def __init__(self, roots: Sequence[str], home: str, private: Sequence[str] = ()) -> None:
         self.home = os.path.realpath(home)
@@ -40,21 +42,21 @@ class Workspaces:
 
     @property
     def configured(self) -> tuple[str, ...]:
-        """Those that sessions may work in without asking, without links."""
+        """The workspaces that need no consent, as paths without links."""
         return tuple(self._roots)
 
     def start_directory(
         self, wanted: str, client_directory: str, *, around: str = "", make: bool = True
     ) -> StartDirectory:
-        """Where ``wanted`` (relative to the client's directory; empty: the default) is. Without ``make`` the default
-        need not exist yet. ``client_directory`` is as the kernel named it, without links; ``around`` is the directory
-        that its client wants for a workspace instead of it, which counts only where it holds it.
+        """Return where ``wanted`` is, which is relative to the client's directory; if empty, the default.
 
-        Raises DirectoryUnusable, and SandboxRefused for a directory that can be nobody's workspace.
+        Without ``make``, the default need not exist. ``client_directory`` is the kernel's path, without links. The
+        client may name a directory ``around`` it to be the workspace instead, which is ignored if it does not contain
+        it. Raises DirectoryUnusable; SandboxRefused for a directory that cannot be a workspace.
         """
         base = os.path.realpath(client_directory) if client_directory else ""
         if client_directory and base != os.path.normpath(client_directory):
-            # The kernel gave its name without links: a link that is there now was put there since, maybe by a box.
+            # The kernel's path had no links, so a link was created there since, maybe in a box.
             if not os.path.isabs(os.path.expanduser(wanted)):
                 raise DirectoryUnusable(
                     f"the client's directory {client_directory!r} has been replaced by a link, which is not followed",
@@ -64,7 +66,7 @@ class Workspaces:
         usable = bool(base) and os.path.isdir(base) and not self.unfit(base)
         roots = [*self._roots, *([self._wider(base, around)] if usable else [])]
         start = base if usable or base in self._roots else roots[0] if roots else self._default(make=make)
-        directory = os.path.realpath(existing(wanted, start)) if wanted else start
+        directory = os.path.realpath(existing_directory(wanted, start)) if wanted else start
         if make and not os.path.isdir(directory):
             raise DirectoryUnusable(f"the workspace {directory!r} does not exist", suggestion="create it, or pass one")
         holding = [root for root in roots or [start] if _holds(root, directory)]
@@ -78,7 +80,7 @@ class Workspaces:
         return StartDirectory(directory, workspace, outside=not holding)
 
     def _wider(self, directory: str, around: str) -> str:
-        """``around``, where it leads over no link and can be the workspace of what lies in ``directory``."""
+        """Return ``around`` if it has no links, contains ``directory`` and can be a workspace; else ``directory``."""
         real = os.path.realpath(around) if around and "\0" not in around else ""
         fits = real and real == os.path.normpath(around) and os.path.isdir(real) and _holds(real, directory)
         return real if fits and not self.unfit(real) else directory
@@ -96,7 +98,7 @@ class Workspaces:
         return os.path.realpath(path)
 
     def unfit(self, directory: str) -> str:
-        """Why a directory can be no workspace, empty when it can."""
+        """Return why a directory cannot be a workspace; empty if it can."""
         if directory == "/" or _holds(directory, self.home):
             return "it contains the home directory"
         for path in self._private:
@@ -105,15 +107,15 @@ class Workspaces:
         for system in SYSTEM:
             if _holds(system, directory):
                 return "it belongs to the system"
-        return "it is writable by everybody" if directory in SHARED else ""
+        return "every user can write to it" if directory in SHARED else ""
 
 
 def _holds(outer: str, inner: str) -> bool:
     return inner == outer or inner.startswith(outer.rstrip("/") + "/")
 
 
-def existing(wanted: str, start: str) -> str:
-    """``wanted``, counted from ``start``, as an existing directory one may enter. Raises DirectoryUnusable."""
+def existing_directory(wanted: str, start: str) -> str:
+    """Return ``wanted``, relative to ``start``. Raises DirectoryUnusable if it does not exist or cannot be entered."""
     if "\0" in wanted:
         raise DirectoryUnusable("working_directory contains a NUL byte", suggestion="pass an existing directory")
     path = os.path.join(start, os.path.expanduser(wanted))
@@ -128,8 +130,11 @@ def existing(wanted: str, start: str) -> str:
 
 
 def unboxed(wanted: str, client_directory: str, home: str) -> StartDirectory:
-    """Where an unboxed session starts: ``wanted``, else the client's directory, else the home."""
+    """Return where an unboxed session starts: ``wanted``, else the client's directory, else the home.
+
+    Raises DirectoryUnusable.
+    """
     base = client_directory
     start = base if base and base != "/" and os.path.isdir(base) else home or "/"
-    directory = existing(wanted, start) if wanted else start if os.path.isdir(start) else "/"
+    directory = existing_directory(wanted, start) if wanted else start if os.path.isdir(start) else "/"
     return StartDirectory(directory, "", real=os.path.realpath(directory))

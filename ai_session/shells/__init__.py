@@ -1,1 +1,1 @@
-"""Which shell runs in it: one file per shell, with its integration script beside it."""
+"""The shells that a session can run: one file per shell, with its integration script next to it."""

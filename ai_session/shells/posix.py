@@ -1,4 +1,4 @@
-"""dash, busybox, mksh, ksh and every other shell that reads ``$ENV``."""
+"""The shells that read ``$ENV``: dash, busybox, ksh, mksh and others."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from ai_session.shells._posix import PosixShell
 
 
 class Posix(PosixShell):
-    """Whatever the system has as ``sh``, and its kind by their own names."""
+    """The system's ``sh``, and shells of its kind under their own names."""
 
     name = "posix"
     names = ("sh", "dash", "ash", "busybox", "ksh", "ksh93", "mksh")
 
     def options(self, executable: str) -> tuple[str, ...]:
-        """Busybox is many programs."""
+        """Return the argument that makes busybox a shell; none for others."""
         return ("sh",) if os.path.basename(executable) == "busybox" else ()
 
 

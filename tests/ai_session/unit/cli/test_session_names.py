@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from agentwire.plugins import load, names
 from agentwire.visible import visible
 from ai_session.cli.output import TYPED_AS
-from ai_session.sessions.names import MOST_CHARS, checked_name, kept, name_from
+from ai_session.sessions.names import MOST_CHARS, checked_name, name_from, normalized
 
 
 def is_name(text: str) -> bool:
@@ -24,7 +24,7 @@ def is_name(text: str) -> bool:
 
 LETTERS = st.characters(categories=["L", "Nd"])
 OTHERS = st.one_of(LETTERS, st.sampled_from("._-"), st.characters(categories=["M"]))
-NAMES = st.builds(lambda first, rest: kept(first + rest), LETTERS, st.text(OTHERS, max_size=12)).filter(is_name)
+NAMES = st.builds(lambda first, rest: normalized(first + rest), LETTERS, st.text(OTHERS, max_size=12)).filter(is_name)
 
 
 @pytest.mark.parametrize(
@@ -36,7 +36,7 @@ def test_names_of_any_script(name: str) -> None:
 
 
 def test_one_spelling() -> None:
-    assert checked_name("a\u0308") == "\u00e4" == kept("a\u0308")
+    assert checked_name("a\u0308") == "\u00e4" == normalized("a\u0308")
 
 
 @pytest.mark.parametrize(
