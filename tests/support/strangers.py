@@ -80,7 +80,7 @@ def exchange(address: tuple[str, int], data: bytes, *, over: bool = True) -> byt
 
 def exchange_as(user: int, package: str, address: tuple[str, int], data: bytes, *, over: bool = True) -> bytes:
     """The same by a process of that user, forked from one that has ``package`` loaded and is small."""
-    from tests import forked  # which is not there for this file as a program
+    from tests.support import forked  # which is not there for this file as a program
 
     words = [str(user), address[0], str(address[1]), "over" if over else "open"]
     script = str(Path(__file__).parents[1] / "data/exchange.py")
