@@ -33,6 +33,11 @@ addEventListener('securitypolicyviolation', e => violations.push(
 """
 """In each page before its own scripts: what a content security policy forbade there."""
 
+LOOK_SECONDS = 1.0
+"""For so long a page looks by itself for what it is to show, before it is asked again: each question costs three
+processes as much as loading a small file."""
+PAUSE_SECONDS = 0.02
+"""Between two looks."""
 KEYS = {
     "Enter": ("Enter", 13, "\r"),
     "Escape": ("Escape", 27, ""),
@@ -205,9 +210,13 @@ class Page:
     def wait(self, expression: str) -> Any:
         """The first value of an expression that counts as true; the page may load another document meanwhile."""
         deadline = time.monotonic() + BOUND_SECONDS
-        look = f"""new Promise(done => setTimeout(() => {{
-            let found; try {{ found = ({expression}) }} catch {{}}
-            done(found instanceof Element || found) }}, 15))"""
+        look = f"""new Promise(done => {{
+            const end = performance.now() + {1000 * LOOK_SECONDS};
+            const look = () => {{
+                let found; try {{ found = ({expression}) }} catch {{}}
+                if (found || performance.now() > end) done(found instanceof Element || found);
+                else setTimeout(look, {1000 * PAUSE_SECONDS}) }};
+            setTimeout(look) }})"""
         while time.monotonic() < deadline:
             told = self._browser.answer(
                 "Runtime.evaluate", self._session, expression=look, awaitPromise=True, returnByValue=True

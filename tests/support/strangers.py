@@ -108,15 +108,20 @@ def _filter() -> bytes:
     return b"".join(struct.pack("<HBBI", *instruction) for instruction in code)
 
 
-def main() -> None:
-    separator, *argv = sys.argv[1:]
-    assert separator == "--"
+def ask_of_no_sockets() -> None:
+    """From now on this process, and all that it starts, cannot learn whose connections are."""
     code = _filter()
     held = ctypes.create_string_buffer(code, len(code))
     filters = struct.pack("HxxxxxxQ", len(code) // 8, ctypes.addressof(held))
     libc = ctypes.CDLL(None)
     if libc.prctl(38, 1, 0, 0, 0) or libc.prctl(22, 2, filters, 0, 0):
         sys.exit("no filter can be installed here")
+
+
+def main() -> None:
+    separator, *argv = sys.argv[1:]
+    assert separator == "--"
+    ask_of_no_sockets()
     os.execvp(argv[0], argv)
 
 

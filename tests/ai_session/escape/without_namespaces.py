@@ -1,5 +1,7 @@
 """Runs a program under a filter as in containers: no namespaces, no mounts; ``no-landlock``: no Landlock either."""
 
+from __future__ import annotations
+
 import ctypes
 import os
 import struct
@@ -29,16 +31,22 @@ def program(without_landlock: bool) -> bytes:
     return b"".join(struct.pack("<HBBI", *instruction) for instruction in code)
 
 
-def main() -> None:
-    kind, separator, *argv = sys.argv[1:]
-    assert separator == "--"
-    code = program(kind == "no-landlock")
+def install(*, without_landlock: bool) -> None:
+    """From now on this process, and all that it starts, is under the filter."""
+    code = program(without_landlock)
     held = ctypes.create_string_buffer(code, len(code))
     filters = struct.pack("HxxxxxxQ", len(code) // 8, ctypes.addressof(held))
     libc = ctypes.CDLL(None)
     if libc.prctl(38, 1, 0, 0, 0) or libc.prctl(22, 2, filters, 0, 0):
         sys.exit("no filter can be installed here")
+
+
+def main() -> None:
+    kind, separator, *argv = sys.argv[1:]
+    assert separator == "--"
+    install(without_landlock=kind == "no-landlock")
     os.execvp(argv[0], argv)
 
 
-main()
+if __name__ == "__main__":
+    main()

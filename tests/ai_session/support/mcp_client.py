@@ -40,19 +40,21 @@ class Client:
 
     A server of ours is forked, and with an ``env`` its daemon before it; without, it starts the daemon itself where
     there is none. With ``anew``, or what is about descriptors and groups of processes, and of another interpreter, the
-    command is executed, and so is the daemon that it starts.
+    command is executed, and so is the daemon that it starts. With ``script`` the forked server begins with that file,
+    and so does a daemon that it starts itself.
     """
 
-    def __init__(self, command: list[str] = SERVER, *, anew: bool = False, **options: Any) -> None:
+    def __init__(self, command: list[str] = SERVER, *, anew: bool = False, script: str = "", **options: Any) -> None:
         ours = command[: len(SERVER)] == SERVER or command == FAR
         loaded = ours and not anew and options.keys() <= {"env", "cwd", "user"}
-        if (loaded or anew) and options.get("env") and not options.get("user") and "--no-daemon" not in command:
+        given_daemon = (loaded or anew) and not script and not options.get("user") and "--no-daemon" not in command
+        if given_daemon and options.get("env"):
             forked.daemon(options["env"])
         self.process: subprocess.Popen[bytes] | Forked
         # As hosts do: the group of the test's own process would make a client of all that this run starts.
         if loaded:
             env = {"PYTHONPATH": str(forked.ROOT), **(options.get("env") or os.environ)}
-            words, script = ([], command[1]) if command == FAR else (command[3:], "")
+            words, script = ([], command[1]) if command == FAR else (command[3:], script)
             given = {"cwd": Path(options.get("cwd", ".")).absolute(), "env": env, "user": options.get("user")}
             self.process = forked.piped("ai_session", words, **given, reads=True, script=script, apart=True)
         else:

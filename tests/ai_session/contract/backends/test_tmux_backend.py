@@ -504,7 +504,7 @@ async def test_what_a_killed_daemon_held_back_goes_on_when_it_is_adopted(either:
 
 async def test_the_log_keeps_to_its_bounds_while_nobody_reads_it(here: World) -> None:
     spec = replace(
-        here.spec(["/bin/sh", "-c", "read go; head -c 50331648 /dev/zero; echo the end; read x"]), retain_bytes=1 << 20
+        here.spec(["/bin/sh", "-c", "read go; head -c 25165824 /dev/zero; echo the end; read x"]), retain_bytes=1 << 20
     )
     owned = Owned(await here.backend.open(spec), spec.directory)
     log, growth, grown = Path(spec.directory) / "log", FileGrowth(), asyncio.Event()
@@ -512,7 +512,7 @@ async def test_the_log_keeps_to_its_bounds_while_nobody_reads_it(here: World) ->
     owned.terminal.write(b"go\n")
     owned.detach()
     async with asyncio.timeout(BOUND_SECONDS):
-        while log.stat().st_size < 48 << 20:
+        while log.stat().st_size < 24 << 20:
             await grown.wait()
             grown.clear()
             assert log.stat().st_blocks * 512 <= (1 << 20) + (16 << 20)

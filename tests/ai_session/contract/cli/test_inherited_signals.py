@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -18,9 +19,12 @@ import pytest
 from tests.ai_session.support.command_line import BOUND_SECONDS, LINE, CommandLine
 from tests.ai_session.support.mcp_client import SERVER, Client
 from tests.conftest import new_home
+from tests.support import forked
 
 DEAF = [sys.executable, str(Path(__file__).parents[3] / "data/deaf.py")]
 """Before the words of a program: it is started with every signal ignored and blocked."""
+FORKED = str(Path(__file__).parents[3] / "data/start_deaf.py")
+"""The same of one that is forked."""
 
 LOOK = "grep -hE '^Sig(Blk|Ign)' /proc/self/status"
 USABLE = sum(1 << (number - 1) for number in signal.valid_signals())
@@ -43,7 +47,7 @@ def server(boxed: CommandLine) -> Iterator[Server]:
     started: list[Client] = []
 
     def start(*words: str) -> Client:
-        started.append(Client([*DEAF, *SERVER, *words], env=boxed.env, cwd=boxed.home))
+        started.append(Client([*SERVER, *words], script=FORKED, env=boxed.env, cwd=boxed.home))
         started[-1].initialize()
         return started[-1]
 
@@ -86,8 +90,9 @@ def test_a_verb_that_starts_the_daemon(boxed: CommandLine) -> None:
 
 
 def test_a_daemon_in_the_foreground_survives_what_it_was_told_to_ignore(boxed: CommandLine) -> None:
-    command = [*DEAF, *LINE, "daemon", "run"]
-    with subprocess.Popen(command, env=boxed.env, cwd=boxed.home, stderr=subprocess.PIPE) as daemon:
+    with ExitStack() as stack:
+        daemon = forked.piped("ai_session", ["daemon", "run"], cwd=boxed.home, env=boxed.env, script=FORKED)
+        stack.callback(daemon.close)
         assert daemon.stderr
         assert b"serving on" in daemon.stderr.readline()
         for number in (signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1):

@@ -59,7 +59,9 @@ def test_where_ai_session_lies_in_the_workspace_a_box_cannot_change_it(home: Pat
     project = home / "project"
     subprocess.run((sys.executable, "-m", "venv", "--without-pip", project / ".venv"), check=True)
     for package in ("agentwire", "ai_session", "ccswarm"):
-        shutil.copytree(ROOT / package, project / package, ignore=shutil.ignore_patterns("__pycache__"))
+        shutil.copytree(
+            ROOT / package, project / package, ignore=shutil.ignore_patterns("*.pyc.*")
+        )  # what is compiled stays
     # As an editable installation: the packages are those of the workspace, what they need is that of this environment.
     packages = project / f".venv/lib/python{sys.version_info.major}.{sys.version_info.minor}/site-packages"
     (packages / "here.pth").write_text(f"{project}\n{sysconfig.get_path('purelib')}\n")

@@ -6,9 +6,8 @@ import json
 import re
 import signal
 import socket
-import subprocess
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -17,13 +16,12 @@ from typing import Any
 import pytest
 
 from agentwire.http.access_token import FILE
-from tests.ai_session.support.command_line import LINE, CommandLine
+from tests.ai_session.support.command_line import CommandLine
 from tests.ai_session.support.mcp_client import BOUND_SECONDS, runtime, stop_daemons
 from tests.ai_session.support.rpc_servers import House, new_house
 from tests.support import forked
 from tests.support.browser_bytes import Target, by_pages, by_smugglers
-from tests.support.forked import Forked
-from tests.support.strangers import IS_ROOT, USERS, as_user, exchange, exchange_as, without_sock_diag
+from tests.support.strangers import IS_ROOT, USERS, as_user, exchange, exchange_as
 
 WRITE = {
     "jsonrpc": "2.0",
@@ -60,31 +58,23 @@ class Served:
 
 
 @contextmanager
-def serving(
-    house: House, *words: str, before: list[str] | None = None, talk: Talk = exchange, port: int = 0
-) -> Iterator[Served]:
+def serving(house: House, *words: str, script: str = "", talk: Talk = exchange, port: int = 0) -> Iterator[Served]:
     env, line = {**CommandLine(house.home).env, "HOME": str(house.home)}, [*words, "--port", str(port)]
-    process: Forked | subprocess.Popen[bytes]
-    with ExitStack() as stack:
-        if before:
-            pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-            started = subprocess.Popen([*before, *LINE, *line], cwd=house.workspace, env=env, **pipes)  # type: ignore[call-overload]
-            process = stack.enter_context(started)
-        else:
-            process = forked.piped("ai_session", line, cwd=house.workspace, env=env)
-            stack.callback(process.close)
+    process = forked.piped("ai_session", line, cwd=house.workspace, env=env, script=script)
+    try:
         assert process.stdout
-        try:
-            first = process.stdout.readline().decode()
-            found = re.search(r":(\d+)/", first)
-            assert found or port, first
-            yield Served(int(found[1]) if found else port, talk)
-            process.send_signal(signal.SIGTERM)
-            assert process.wait(BOUND_SECONDS) == 0
-        finally:
-            process.kill()
+        first = process.stdout.readline().decode()
+        found = re.search(r":(\d+)/", first)
+        assert found or port, first
+        yield Served(int(found[1]) if found else port, talk)
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(BOUND_SECONDS) == 0
+    finally:
+        process.close()
 
 
+UNKNOWING = str(Path(__file__).parents[3] / "data/start_unknowing.py")
+"""What begins a server on a system that does not tell whose connections are."""
 RPC, FRONT = ("serve", "--rpc"), ("mcp-server", "--http")
 
 
@@ -177,7 +167,7 @@ def shared(house: House, stranger: Any, *words: str) -> Iterator[Served]:
         with serving(house, *words, talk=talk) as served:
             yield served
     else:
-        with serving(house, *words, before=without_sock_diag()) as served:
+        with serving(house, *words, script=UNKNOWING) as served:
             yield served
 
 

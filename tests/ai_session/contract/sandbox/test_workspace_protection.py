@@ -21,10 +21,11 @@ from ai_session.audit.files import lines, records
 from ai_session.client.connection import ControlClient, Reply
 from ai_session.errors import AiSessionError
 from ai_session.sandbox.workspace.protected_paths import MOST_BY_BUBBLEWRAP, PLACEHOLDERS
-from tests.ai_session.escape.session import without_namespaces
-from tests.ai_session.support.command_line import LINE, CommandLine
+from tests.ai_session.support.command_line import CommandLine
 from tests.ai_session.support.mcp_client import daemon_pids, runtime
+from tests.support import forked
 from tests.support.bounds import BOUND_SECONDS, pause
+from tests.support.forked import Forked
 
 BOXED = '[policy]\nmode = "trusted"\n[session]\nuser_rc = false\n'
 SECOND = 1.0
@@ -357,23 +358,13 @@ def kill(project: Project, killed: str, backend: str) -> None:
 
 
 @contextmanager
-def verb(project: Project, script: str) -> Generator[subprocess.Popen[bytes]]:
-    words = ["-m", "ai_session", "sandbox", "--", "sh", "-c", script]
-    import sys
-
-    process = subprocess.Popen(
-        [sys.executable, *words],
-        cwd=project.root,
-        env=project.line.env,
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-    )
+def verb(project: Project, script: str) -> Generator[Forked]:
+    words = ["sandbox", "--", "sh", "-c", script]
+    process = forked.piped("ai_session", words, cwd=project.root, env=project.line.env, reads=True)
     try:
         yield process
     finally:
-        process.kill()
-        process.communicate()
+        process.close()
 
 
 def test_one_command_in_a_box_says_what_it_planted(project: Project) -> None:
@@ -416,28 +407,23 @@ def test_a_command_that_was_killed_leaves_nothing(project: Project) -> None:
             pause()
 
 
-WEAK = without_namespaces(landlock=True)
-"""Words that make this a machine of level landlock."""
+WEAK = str(Path(__file__).parents[3] / "data/start_weak.py")
+"""What begins a verb on a machine of level landlock."""
+
+
+def weak(project: Project, *words: str, code: int = 0) -> str:
+    """Output of a verb there."""
+    given = {"cwd": project.line.home, "env": project.line.env, "script": WEAK}
+    status, said, errors = forked.run("ai_session", words, **given)
+    assert status == code, (words, said, errors)
+    return said.decode()
 
 
 def weak_daemon(project: Project, **sandbox: str) -> None:
     """Serves this project's clients from a machine on which only Landlock can be had."""
     lines = "".join(f'{name} = "{value}"\n' for name, value in sandbox.items())
     (project.line.home / ".config/ai-session/config.toml").write_text(f"{BOXED}[sandbox]\n{lines}")
-    subprocess.run([*WEAK, *LINE, "daemon", "start"], env=project.line.env, check=True, capture_output=True)
-
-
-def weak_doctor(project: Project, code: int) -> str:
-    done = subprocess.run(
-        [*WEAK, *LINE, "doctor"],
-        env=project.line.env,
-        check=False,
-        capture_output=True,
-        text=True,
-        timeout=BOUND_SECONDS,
-    )
-    assert done.returncode == code, done
-    return done.stdout
+    weak(project, "daemon", "start")
 
 
 def test_level_landlock_says_what_is_not_protected(project: Project) -> None:
@@ -458,7 +444,7 @@ def test_level_landlock_says_what_is_not_protected(project: Project) -> None:
     person.expect_exact(said)
     person.close()
     assert said in project.line.out("info", "s")
-    assert "nothing in the workspace is protected" in weak_doctor(project, 0)
+    assert "nothing in the workspace is protected" in weak(project, "doctor")
     (record,) = project.records("sandbox.start")
     assert (record["level"], record["unprotected"]) == ("landlock", [said])
 
@@ -473,12 +459,12 @@ def test_more_than_the_machine_has_may_be_demanded(project: Project, least: str)
     assert f"this machine can make landlock boxes, but {least} is required" in refused.value.message
     suggestion = refused.value.suggestion
     assert "ai-session doctor" in suggestion
-    assert "no session starts" in weak_doctor(project, 1)
+    assert "no session starts" in weak(project, "doctor", code=1)
     # What is suggested works as it is written.
     assert 'set sandbox.minimum_level = "landlock" and run ai-session daemon restart' in suggestion
     config = project.line.home / ".config/ai-session/config.toml"
     config.write_text(config.read_text().replace(least, "landlock"))
-    subprocess.run([*WEAK, *LINE, "daemon", "restart"], env=project.line.env, check=True, capture_output=True)
+    weak(project, "daemon", "restart")
     with project.line.client() as client:
         assert "landlock" in project.session(client)["sandbox"]
 

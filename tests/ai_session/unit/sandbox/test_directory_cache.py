@@ -230,9 +230,11 @@ def test_more_than_the_kernel_remembers(tmp_path: Path) -> None:
     found.watch()
     looked(found)
     limit = int(Path("/proc/sys/fs/inotify/max_queued_events").read_text())
-    for number in range(limit // 2 + 100):
-        (tmp_path / f"noise-{number % 2}").touch()
-        (tmp_path / f"noise-{number % 2}").rename(tmp_path / f"noise-{number % 2}-moved")
+    names = [str(tmp_path / name) for name in ("noise", "other-noise")]
+    Path(names[0]).touch()
+    for _ in range(limit // 2 + 100):  # two events each
+        os.rename(*names)
+        names.reverse()
     make(tmp_path, "a/b")
     assert "a/b" in looked(found)
     (tmp_path / "a/b/c").mkdir()
