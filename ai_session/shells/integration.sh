@@ -79,7 +79,7 @@ __ais_b() {
     fi
     ;;
   esac
-  $__ais_a
+  case $__ais_a in :) ;; *) set -a ;; esac
 }
 __ais_c() {
   set +x
@@ -122,7 +122,7 @@ __ais_e() {
   __ais_l=$1 __ais_r= __ais_J=
   __ais_h
   case $__ais_f_ in 2) __ais_f_=1 ;; *) __ais_t ;; esac
-  $__ais_a
+  case $__ais_a in :) ;; *) set -a ;; esac
   case $- in *e*) return 0 ;; esac
   return "$1"
 }

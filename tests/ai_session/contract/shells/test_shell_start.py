@@ -51,6 +51,7 @@ BROKEN = (
     ("syntax error", "MINE=1\nif true; then (\n", "set MINE 1\nif true; ("),
     ("allexport", "set -a; MINE=1", None),
     ("odd IFS", "IFS=/:7", None),
+    ("allexport without a blank in IFS", "set -a; IFS=:", None),
     ("tracing", "set -x", "set fish_trace 1"),
     ("3000 characters of prompt", "PS1=" + "p" * 3000, "function fish_prompt; echo " + "p" * 3000 + "; end"),
     ("no prompt", "unset PS1 PS2 PS4", "functions -e fish_prompt"),
