@@ -11,7 +11,7 @@ import sqlite3
 import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, closing
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -166,7 +166,9 @@ async def test_a_worker_that_slept_too_long_lets_go_of_what_others_took(home: Pa
         await engine.submit("play", "e1", {"door": referee.door, "do": [["step", "s"], ["step", "t"]]})
         async with started(QUICK, state, "w1") as first:
             old = await referee.arrival("s")
-            first.send_signal(signal.SIGSTOP)
+            with closing(sqlite3.connect(state / "engine.db", isolation_level=None)) as lock:
+                lock.execute("BEGIN IMMEDIATE")  # it would sleep with the lock if it was just writing
+                first.send_signal(signal.SIGSTOP)
             async with started(QUICK, state, "w2"):
                 new = await referee.arrival("s", 2)
                 first.send_signal(signal.SIGCONT)
