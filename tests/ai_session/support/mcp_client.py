@@ -14,6 +14,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
+from tests.conftest import contents, pids
 from tests.support import forked
 from tests.support.bounds import BOUND_SECONDS
 from tests.support.forked import Forked
@@ -205,12 +206,11 @@ def runtime(home: Path | None = None) -> Path:
 def daemon_pids(home: Path | None = None) -> list[int]:
     """Daemons of a HOME that live; not what one of them has just forked and is still to become another program."""
     found: dict[int, int] = {}
-    for folder in Path("/proc").glob("[0-9]*"):
+    wanted = {b"daemon", os.fsencode(runtime(home))}
+    for pid in pids():
         with suppress(OSError):
-            words = (folder / "cmdline").read_bytes().split(b"\0")
-            if b"daemon" in words and os.fsencode(runtime(home)) in words:
-                parent = (folder / "stat").read_text().rpartition(")")[2].split()[1]
-                found[int(folder.name)] = int(parent)
+            if wanted <= set(contents(f"/proc/{pid}/cmdline").split(b"\0")):
+                found[pid] = int(contents(f"/proc/{pid}/stat").rpartition(b")")[2].split()[1])
     return [pid for pid, parent in found.items() if parent not in found]
 
 

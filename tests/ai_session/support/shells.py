@@ -12,12 +12,14 @@ import struct
 import termios
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 from agentwire import plugins
 from ai_session.shells.base import CommandText, Shell
 from ai_session.system.shell_words import in_one_line, is_whole
+from tests.conftest import contents, pids
 from tests.support.bounds import BOUND_SECONDS
 
 READY_SECONDS = 0.3
@@ -305,12 +307,10 @@ def text_of(output: bytes) -> bytes:
 
 def reads_terminal(group: int) -> bool:
     """True when a process of ``group`` sleeps in a read of a terminal."""
-    for folder in Path("/proc").glob("[0-9]*"):
-        try:
-            if os.getpgid(int(folder.name)) == group and (folder / "wchan").read_text() == "wait_woken":
+    for pid in pids():
+        with suppress(OSError):
+            if os.getpgid(pid) == group and contents(f"/proc/{pid}/wchan") == b"wait_woken":
                 return True
-        except OSError:
-            continue
     return False
 
 

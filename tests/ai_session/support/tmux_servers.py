@@ -14,6 +14,7 @@ from ai_session.backends.tmux.plugin import TmuxBackend
 from ai_session.backends.tmux.terminal import TmuxTerminal
 from ai_session.system.events import process_ended
 from tests.ai_session.support.terminals import BOUND_SECONDS, Owned, World
+from tests.conftest import contents, pids
 
 CAT = "stty raw -echo; printf ready; exec cat"
 ECHOES = 'stty -echo; echo ready; while read -r line; do echo "<$line>"; done'
@@ -65,22 +66,20 @@ def sinks(owned: Owned) -> list[int]:
     """The processes that append to the log."""
     wanted = os.stat(pane(owned).log).st_ino
     found: list[int] = []
-    for folder in Path("/proc").glob("[0-9]*"):
+    for pid in pids():
         with contextlib.suppress(OSError):
-            if os.stat(folder / "fd" / "1").st_ino == wanted and (folder / "comm").read_text() == "dd\n":
-                found.append(int(folder.name))
+            if os.stat(f"/proc/{pid}/fd/1").st_ino == wanted and contents(f"/proc/{pid}/comm") == b"dd\n":
+                found.append(pid)
     return found
 
 
 def holder(fifo: Path) -> int:
     """The one process beside this one that has ``fifo`` open."""
     wanted = os.stat(fifo).st_ino
-    for folder in Path("/proc").glob("[0-9]*"):
+    for pid in pids():
         with contextlib.suppress(OSError):
-            if int(folder.name) != os.getpid() and any(
-                os.stat(fd).st_ino == wanted for fd in (folder / "fd").iterdir()
-            ):
-                return int(folder.name)
+            if any(os.stat(f"/proc/{pid}/fd/{fd}").st_ino == wanted for fd in os.listdir(f"/proc/{pid}/fd")):
+                return pid
     raise AssertionError(f"nobody holds {fifo}")
 
 
