@@ -13,6 +13,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.sources import statements
+
 ROOT = Path(__file__).parent.parent
 DOCUMENT = (ROOT / "ARCHITECTURE.md").read_text()
 PACKAGES = tuple(name for name in ("agentwire", "ai_session", "ccswarm") if (ROOT / name).is_dir())
@@ -28,6 +30,7 @@ NAME = re.compile(r"(\w+)(?:/|\.py)")
 MOST_ENTRIES = 17
 ENVIRONMENT_READERS = {"config.config", "config.files", "client", "backends.pty.holder", "cli.table", "__main__"}
 ENVIRONMENT = {"environ", "environb", "getenv", "getenvb", "expandvars"}
+IMPORTERS = ("import_module", "__import__")
 STANDARD_LIBRARY_ONLY = {
     "client",
     "backends.pty.holder",
@@ -139,17 +142,20 @@ def last_name(node: ast.expr) -> str:
 def imports(module: Module) -> tuple[str, ...]:
     """Dotted names of all it imports; ``from a import b`` is a.b where that is a module, else a. A name computed at
     run time is ``?``."""
+    source = module.path.read_text()
     names: list[str] = []
-    for node in ast.walk(ast.parse(module.path.read_text())):
+    for node in statements(source):
         if isinstance(node, ast.Import):
             names += [alias.name for alias in node.names]
         elif isinstance(node, ast.ImportFrom):
             assert node.level == 0, f"{module.path}: relative import"
             base = node.module or ""
             names += [f"{base}.{a.name}" if f"{base}.{a.name}" in modules() else base for a in node.names]
-        elif isinstance(node, ast.Call) and last_name(node.func) in ("import_module", "__import__"):
-            name = node.args[0]
-            names.append(str(name.value) if isinstance(name, ast.Constant) else "?")
+    if any(name in source for name in IMPORTERS):
+        for node in ast.walk(ast.parse(source)):
+            if isinstance(node, ast.Call) and last_name(node.func) in IMPORTERS:
+                name = node.args[0]
+                names.append(str(name.value) if isinstance(name, ast.Constant) else "?")
     return tuple(names)
 
 
@@ -234,11 +240,12 @@ def test_only_the_standard_library_where_a_start_must_be_quick() -> None:
 
 
 def test_environment_is_read_by_its_owners() -> None:
+    environment = re.compile(rf"\b(?:{'|'.join(ENVIRONMENT)})\b")
     readers = {
         f"{dotted}:{node.lineno}"
         for dotted, module in modules().items()
         if not module.within(ENVIRONMENT_READERS)
-        if any(name in (source := module.path.read_text()) for name in ENVIRONMENT)
+        if environment.search(source := module.path.read_text())
         for node in ast.walk(ast.parse(source))
         if (isinstance(node, ast.Attribute) and node.attr in ENVIRONMENT)
         or (isinstance(node, ast.ImportFrom) and {alias.name for alias in node.names} & ENVIRONMENT)

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
 import shlex
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -14,6 +13,7 @@ import typer
 from agentwire.cli.usage import in_order
 from ai_session.cli import main as ai_session
 from ccswarm.cli import main as ccswarm
+from tests.support import forked
 
 CCSWARM = [
     ("-c X run", "run -c X"),
@@ -37,10 +37,9 @@ AI_SESSION = [
 OTHERS = ["--nope run", "-c run", "run --nope", "X run -c", "--json=1 runs list", "-- -c X run", "-c", "--limit 3 run"]
 
 
-def answer(program: str, line: str) -> tuple[int, str, str]:
-    words = [sys.executable, "-m", program, *shlex.split(line)]
-    said = subprocess.run(words, capture_output=True, text=True, stdin=subprocess.DEVNULL, check=False)
-    return said.returncode, said.stdout, said.stderr
+def answer(package: str, line: str) -> tuple[int, str, str]:
+    code, out, err = forked.run(package, shlex.split(line), cwd=Path.cwd(), env=os.environ)
+    return code, out.decode(), err.decode()
 
 
 @pytest.mark.parametrize(
@@ -64,7 +63,7 @@ def test_the_error_says_how_the_line_is_meant(home: Path) -> None:
         err == f"error usage_invalid: option -c must come after its verb\nnext: ccswarm config path -c {home}/x.toml\n"
     )
     assert answer("ccswarm", err.partition("next: ccswarm ")[2])[:2] == (1, f"{home}/x.toml\n")
-    code, out, _ = answer("ai-session".replace("-", "_"), "--json policy show")
+    code, out, _ = answer("ai_session", "--json policy show")
     error = json.loads(out)["error"]
     assert (code, error["code"], error["suggestion"]) == (2, "invalid_arguments", "ai-session policy show --json")
     assert "no such option: --nope" in answer("ccswarm", "--nope run")[2]

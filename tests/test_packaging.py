@@ -16,6 +16,7 @@ import pytest
 
 from tests.support.bounds import BOUND_SECONDS
 from tests.support.products import first
+from tests.support.sources import statements
 
 ROOT = Path(__file__).parent.parent
 PACKAGES = tuple(name for name in ("ai_session", "ccswarm") if (ROOT / name).is_dir())
@@ -148,15 +149,11 @@ def test_tests_of_a_package_import_nothing_of_the_other(package: str) -> None:
 def imported_at_the_top(path: Path) -> set[str]:
     """Modules named by imports outside of functions; ``from a import b`` names ``a`` and ``a.b``."""
     names: set[str] = set()
-    waiting: list[ast.AST] = [ast.parse(path.read_text())]
-    while waiting:
-        node = waiting.pop()
+    for node in statements(path.read_text(), in_functions=False):
         if isinstance(node, ast.Import):
             names |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
             names |= {str(node.module), *(f"{node.module}.{alias.name}" for alias in node.names)}
-        elif not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-            waiting += ast.iter_child_nodes(node)
     return names
 
 
