@@ -124,9 +124,10 @@ def test_ctrl_c_leaves_no_command_running(house: House) -> None:
 def test_a_second_ctrl_c_ends_at_once_and_a_process_in_the_background_pauses_the_run(house: House) -> None:
     plan, needle = house.home / "beat.toml", re.escape(os.fsencode(house.home))
     plan.write_text(BEAT)
-    words = [sys.executable, "-m", "ccswarm", "run", str(plan), "-c", str(house.file), "-w", str(house.project)]
+    words = ["run", str(plan), "-c", str(house.file), "-w", str(house.project)]
     environ = {**os.environ, "PYTHONPATH": str(ROOT)}
-    with subprocess.Popen(words, env=environ, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True) as running:
+    running = forked.piped("ccswarm", words, cwd=house.home, env=environ)
+    try:
         asyncio.run(begun(house.project))
         _, facts, _ = forked.run("ai_session", ["daemon", "status", "--json"], cwd=house.home, env=environ)
         daemon = int(json.loads(facts)["pid"])
@@ -134,12 +135,14 @@ def test_a_second_ctrl_c_ends_at_once_and_a_process_in_the_background_pauses_the
         try:
             running.send_signal(signal.SIGINT)
             assert running.stderr
-            assert any("Ctrl-C again ends at once" in line for line in running.stderr)
+            assert any(b"Ctrl-C again ends at once" in line for line in running.stderr)
             running.send_signal(signal.SIGINT)
             assert running.wait(BOUND_SECONDS) == 130
             behind = [pid for pid, what in processes() if re.search(rb"\0pause\0run_.*%b" % needle, what)]
         finally:
             os.kill(daemon, signal.SIGCONT)
+    finally:
+        running.close()
     assert behind
     assert all(ends_within(pid, time.monotonic() + BOUND_SECONDS) for pid in behind)
     assert sessions(house) == ["work ready"]

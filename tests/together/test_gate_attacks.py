@@ -19,6 +19,7 @@ from tests.ccswarm.support.mcp_server_process import serving
 from tests.ccswarm.support.runs import QUICK, RunDesk
 from tests.ccswarm.support.verbs import agent, server
 from tests.conftest import environment
+from tests.support import forked
 from tests.support.products import first
 from tests.together.support.swarms import AI_SESSION, ROOT, House, open_house
 
@@ -207,6 +208,7 @@ def test_a_client_has_commands_run_by_who_may_and_as_that_agent(house: House) ->
 
 def test_what_a_person_writes_is_the_persons(house: House, desk: RunDesk) -> None:
     """The same gates in a plan file that a person runs, by an agent that may do none of it."""
+    forked.daemon(os.environ)
     file = house.home / "plan.json"
     own = {**hidden([{"command": "id > held.txt"}, {"tool": "vault.echo", "args": {"text": "mine"}}]), "agent": "ada"}
     own["steps"] = [{"id": "hand", "tool": "swarm.delegate", "args": {"tasks": [hidden([], "y")]}}]
@@ -225,6 +227,7 @@ def test_what_a_person_writes_is_the_persons(house: House, desk: RunDesk) -> Non
 
 def test_a_clients_run_that_is_done_again_has_no_more_power(house: House, desk: RunDesk) -> None:
     """A person resumes it after taking the agent's shell away: its gates are refused, as of any plan of a client."""
+    forked.daemon(os.environ)
     maker = agent("maker", "ai-session.*", "swarm.list_agents")
     house.rewrite(BASE + agent("ada", "swarm.delegate") + HELPER + maker)
     with serving(house.home, *where(house)) as client:

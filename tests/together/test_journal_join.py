@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import subprocess
 import sys
 from collections.abc import AsyncGenerator, Iterator
 from contextlib import asynccontextmanager
@@ -115,12 +114,13 @@ def test_a_killed_worker_leaves_a_call_that_is_named_open(house: Path) -> None:
 
     journal, pipe = house / "journal", house / "pipe"
     os.mkfifo(pipe)
-    worker = subprocess.Popen([sys.executable, "-c", WORKER, str(journal), str(pipe)], cwd=ROOT)
+    script = house / "worker.py"
+    script.write_text(WORKER)
+    worker = forked.piped("ccswarm", [str(journal), str(pipe)], cwd=ROOT, env=os.environ, script=str(script))
     try:
         assert pipe.read_text() == "started\n"
     finally:
-        worker.kill()
-        worker.wait(BOUND_SECONDS)
+        worker.close()
     report = join(journal, audit_lines())
     assert report.problems == []
     assert (report.calls, report.joined, len(report.open)) == (2, 2, 1)

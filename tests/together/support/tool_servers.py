@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 from tests.conftest import client_environment
+from tests.support import forked
 from tests.support.bounds import BOUND_SECONDS
 
 ROOT = Path(__file__).parents[3]
@@ -20,12 +19,11 @@ def tool_server(home: Path, workspace: Path) -> Iterator[str]:
     """Where it is, without ``/rpc``; its files are below ``workspace``."""
     words = ["serve", "--rpc", "--port", "0", "--workspace", str(workspace), "--json"]
     environment = {**client_environment(home), "PYTHONPATH": str(ROOT)}
-    process = subprocess.Popen(
-        [sys.executable, "-m", "ai_session", *words], cwd=workspace, env=environment, stdout=subprocess.PIPE, text=True
-    )
+    process = forked.piped("ai_session", words, cwd=workspace, env=environment)
     try:
         assert process.stdout
         yield json.loads(process.stdout.readline())["url"].removesuffix("/rpc")
-    finally:
         process.terminate()
         process.communicate(timeout=BOUND_SECONDS)
+    finally:
+        process.close()
