@@ -1,4 +1,4 @@
-"""What axe-core finds wrong on a page for people who do not see it, or use no mouse."""
+"""Accessibility checks of a page by axe-core, for people who cannot see it or use no mouse."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ RUN = """axe.run(document, { resultTypes: ['violations'] }).then(found => JSON.s
 
 
 def found(page: Page, theme: str) -> list[str]:
-    """What is wrong on it as it is now, in a theme: how bad, which rule, and where."""
+    """Return the violations on the page as it is now in a theme: impact, rule and elements."""
     assert AXE.exists(), "run first: scripts/bootstrap test"
     if not page.evaluate("window.axe !== undefined"):
         page.evaluate(AXE.read_text() + "; 1")

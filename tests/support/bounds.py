@@ -1,7 +1,7 @@
-"""How long tests wait for what must happen.
+"""The bound of all waits in tests.
 
-A test that passes never waits longer than the machine takes, so the bound is far above what any machine takes: it ends
-what hangs, and says nothing about speed. pytest's own, in pyproject.toml, is above this one.
+A passing test waits only as long as the machine takes, so the bound is far above what any machine takes: it ends a
+hanging test and says nothing about speed. pytest's own bound, in pyproject.toml, is above this one.
 """
 
 from __future__ import annotations
@@ -13,5 +13,5 @@ LOOK_SECONDS = 0.01
 
 
 def pause() -> None:
-    """Between two looks at what no event announces: whoever is waited for gets the processor."""
+    """Leave the processor to others between two checks of a condition that no event announces."""
     select.select((), (), (), LOOK_SECONDS)

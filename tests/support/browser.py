@@ -1,4 +1,4 @@
-"""A real Chromium, driven over a pipe by its own protocol: pages are loaded, looked at, clicked and typed in."""
+"""A real Chromium, driven over a pipe by its own protocol: tests load, read, click and type in pages."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ window.violations = [];
 addEventListener('securitypolicyviolation', e => violations.push(
   `${e.violatedDirective} ${e.blockedURI} ${e.sample} ${e.sourceFile}:${e.lineNumber}:${e.columnNumber}`));
 """
-"""In each page before its own scripts: what a content security policy forbade there."""
+"""Runs in each page before its own scripts and records what a content security policy forbids there."""
 
 LOOK_SECONDS = 1.0
 """For so long a page looks by itself for what it is to show, before it is asked again: each question costs three
@@ -50,12 +50,12 @@ Facts = dict[str, Any]
 
 
 def program() -> str | None:
-    """A Chromium of this machine."""
+    """Return the path of a Chromium on this machine, or None."""
     return next((found for name in NAMES if (found := shutil.which(name))), None)
 
 
 class Browser:
-    """One process with a profile of its own; ``close`` ends it and all that belongs to it."""
+    """A browser process with a profile of its own; ``close`` ends it with its children and removes the profile."""
 
     def __init__(self, *flags: str) -> None:
         found = program()
@@ -88,7 +88,7 @@ class Browser:
         self.close()
 
     def page(self, width: int = 1280, height: int = 800, *, dark: bool = False) -> Page:
-        """A new tab in a window of its own, which shares nothing with others."""
+        """Open a tab in a window of its own, which shares nothing with others."""
         context = self.ask("Target.createBrowserContext", disposeOnDetach=True)["browserContextId"]
         target = self.ask("Target.createTarget", url="about:blank", browserContextId=context)["targetId"]
         return self._attached(target, context, width, height, dark)
@@ -104,25 +104,25 @@ class Browser:
         return page
 
     def ask(self, method: str, session: str = "", **params: Any) -> Facts:
-        """One command's result."""
-        told = self.answer(method, session, **params)
-        assert "error" not in told, (method, told)
-        return told["result"]
+        """Send a command and return its result; it must succeed."""
+        answer = self.answer(method, session, **params)
+        assert "error" not in answer, (method, answer)
+        return answer["result"]
 
     def answer(self, method: str, session: str, **params: Any) -> Facts:
-        """The answer to one command, with ``result`` or ``error``."""
+        """Send a command and return the response, which has ``result`` or ``error``."""
         number = next(self._ids)
         message = {"id": number, "method": method, "params": params} | ({"sessionId": session} if session else {})
         data = json.dumps(message).encode() + b"\0"
         while data:
             data = data[os.write(self._out, data) :]
-        while (told := self._next()).get("id") != number:
-            self._note(told)
-        return told
+        while (message := self._next()).get("id") != number:
+            self._note(message)
+        return message
 
-    def _note(self, told: Facts) -> None:
-        if page := self.pages.get(told.get("sessionId", "")):
-            page.note(told.get("method", ""), told.get("params", {}))
+    def _note(self, event: Facts) -> None:
+        if page := self.pages.get(event.get("sessionId", "")):
+            page.note(event.get("method", ""), event.get("params", {}))
 
     def _next(self) -> Facts:
         deadline = time.monotonic() + BOUND_SECONDS
@@ -135,7 +135,7 @@ class Browser:
         return json.loads(message)
 
     def close(self) -> None:
-        """End it."""
+        """End the browser with its children."""
         os.close(self._in)
         os.close(self._out)
         with_all = os.getpgid(self._process.pid)
@@ -145,22 +145,22 @@ class Browser:
 
 
 def _high(*fds: int) -> list[int]:
-    """The same ends with numbers that are not those of the browser's own two."""
+    """Move descriptors to numbers above those that the browser uses for its pipe."""
     found = [fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, 10) for fd in fds]
     for fd in fds:
         os.close(fd)
     return found
 
 
-def _place(told: Facts) -> str:
-    """Where it happened: file, line, and who called."""
-    frames = told.get("stackTrace", {}).get("callFrames", [])
+def _location(details: Facts) -> str:
+    """Return where a problem occurred: file, line and callers."""
+    frames = details.get("stackTrace", {}).get("callFrames", [])
     called = [f"{one['functionName']} {one['url']}:{one['lineNumber'] + 1}:{one['columnNumber'] + 1}" for one in frames]
-    return " < ".join(called) or f"{told.get('url', '')}:{told.get('lineNumber', -1) + 1}"
+    return " < ".join(called) or f"{details.get('url', '')}:{details.get('lineNumber', -1) + 1}"
 
 
 class Page:
-    """One tab. ``problems`` are errors of its scripts and of its console, ``statuses`` those of its responses."""
+    """A tab. ``problems`` are errors of its scripts and its console, ``statuses`` those of its HTTP responses."""
 
     def __init__(self, browser: Browser, session: str, target: str, context: str) -> None:
         self._browser = browser
@@ -171,23 +171,23 @@ class Page:
         self.statuses: list[tuple[str, int]] = []
 
     def ask(self, method: str, **params: Any) -> Facts:
-        """One command's result, of this tab."""
+        """Send a command about this tab and return its result."""
         return self._browser.ask(method, self._session, **params)
 
     def note(self, method: str, params: Facts) -> None:
-        """What the browser tells by itself."""
+        """Record an event that the browser sends."""
         if method == "Runtime.exceptionThrown":
             details = params["exceptionDetails"]
             self.problems.append(
-                f"{details.get('exception', {}).get('description', details['text'])} {_place(details)}"
+                f"{details.get('exception', {}).get('description', details['text'])} {_location(details)}"
             )
         elif method == "Log.entryAdded" and params["entry"]["level"] == "error":
-            self.problems.append(f"{params['entry']['text']} {_place(params['entry'])}")
+            self.problems.append(f"{params['entry']['text']} {_location(params['entry'])}")
         elif method == "Network.responseReceived":
             self.statuses.append((params["response"]["url"], params["response"]["status"]))
 
     def size(self, width: int, height: int, *, dark: bool = False) -> None:
-        """The window's, and which colours its system has."""
+        """Set the window's size and the system's colour scheme."""
         mobile = width < 600
         self.ask("Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=mobile)
         features = [
@@ -197,18 +197,18 @@ class Page:
         self.ask("Emulation.setEmulatedMedia", features=features)
 
     def goto(self, url: str) -> Self:
-        """Load it, as a link that was clicked outside of the browser is."""
+        """Navigate as if a link was clicked outside of the browser; does not wait for the page."""
         self.ask("Page.navigate", url=url)
         return self
 
     def evaluate(self, expression: str) -> Any:
-        """The value of a JavaScript expression, awaited."""
-        told = self.ask("Runtime.evaluate", expression=expression, awaitPromise=True, returnByValue=True)
-        assert "exceptionDetails" not in told, (expression, told["exceptionDetails"], self.problems)
-        return told["result"].get("value")
+        """Return the value of a JavaScript expression, or what its promise resolves to."""
+        answer = self.ask("Runtime.evaluate", expression=expression, awaitPromise=True, returnByValue=True)
+        assert "exceptionDetails" not in answer, (expression, answer["exceptionDetails"], self.problems)
+        return answer["result"].get("value")
 
     def wait(self, expression: str) -> Any:
-        """The first value of an expression that counts as true; the page may load another document meanwhile."""
+        """Wait until an expression is true and return its value. The page may load another document meanwhile."""
         deadline = time.monotonic() + BOUND_SECONDS
         look = f"""new Promise(done => {{
             const end = performance.now() + {1000 * LOOK_SECONDS};
@@ -218,32 +218,32 @@ class Page:
                 else setTimeout(look, {1000 * PAUSE_SECONDS}) }};
             setTimeout(look) }})"""
         while time.monotonic() < deadline:
-            told = self._browser.answer(
+            answer = self._browser.answer(
                 "Runtime.evaluate", self._session, expression=look, awaitPromise=True, returnByValue=True
-            ).get("result", {})  # none where the page that was asked is another by now
-            if "exceptionDetails" not in told and (value := told.get("result", {}).get("value")):
+            ).get("result", {})  # there is none if the page loaded another document meanwhile
+            if "exceptionDetails" not in answer and (value := answer.get("result", {}).get("value")):
                 return value
         raise AssertionError((expression, self.text()[:2000], self.problems))
 
     def status(self, url: str) -> int:
-        """Of the response for that address, once it came."""
+        """Wait for a response from an address and return its status."""
         deadline = time.monotonic() + BOUND_SECONDS
         while time.monotonic() < deadline:
             if found := [status for one, status in self.statuses if one == url]:
                 return found[-1]
-            self._browser.answer("Browser.getVersion", "")  # what it tells by itself comes before the answer
+            self._browser.answer("Browser.getVersion", "")  # pending events arrive before the response
         raise AssertionError((url, self.statuses))
 
     def text(self) -> str:
-        """All that is to be read."""
+        """Return the visible text."""
         return self.evaluate("document.body.innerText")
 
     def shows(self, text: str) -> str:
-        """Waits until that is to be read somewhere."""
+        """Wait until the page shows ``text`` and return all its text."""
         return self.wait(f"document.body.innerText.includes({json.dumps(text)}) && document.body.innerText")
 
     def click(self, selector: str) -> None:
-        """In its middle, once it is there."""
+        """Wait for an element and click in its middle."""
         at = self.wait(
             "(e => { if (!e) return; e.scrollIntoView({block: 'nearest'}); const r = e.getBoundingClientRect();"
             " return r.width && [r.x + r.width / 2, r.y + r.height / 2] })"
@@ -253,7 +253,7 @@ class Page:
             self.ask("Input.dispatchMouseEvent", type=kind, x=at[0], y=at[1], button="left", clickCount=1)
 
     def press(self, *keys: str, modifiers: int = 0) -> None:
-        """Keys by name, or the characters that they write. Modifiers: 1 Alt, 2 Ctrl, 8 Shift."""
+        """Press keys, given by name or by character. Modifiers: 1 Alt, 2 Ctrl, 8 Shift."""
         for key in keys:
             name, number, text = KEYS.get(key) or (key, ord(key.upper()) if key.isalnum() else 0, key)
             named: Facts = {"key": name, "windowsVirtualKeyCode": number, "modifiers": modifiers}
@@ -261,15 +261,15 @@ class Page:
             self.ask("Input.dispatchKeyEvent", type="keyUp", **named)
 
     def write(self, text: str) -> None:
-        """As one types."""
+        """Type a text, key by key."""
         self.press(*("Enter" if char == "\n" else char for char in text))
 
     def picture(self, path: Path) -> None:
-        """A PNG of what is in view."""
+        """Write a PNG of the visible part."""
         self.evaluate("document.fonts.ready.then(() => 1)")
         path.write_bytes(base64.b64decode(self.ask("Page.captureScreenshot", format="png")["data"]))
 
     def close(self) -> None:
-        """Close it."""
+        """Close the tab."""
         del self._browser.pages[self._session]
         self._browser.ask("Target.disposeBrowserContext", browserContextId=self._context)

@@ -1,6 +1,6 @@
-"""What a web page can have a browser send to an address of this machine, and what is sent to be read in two ways.
+"""Requests that a web page can make a browser send to an address of this machine, and ambiguous requests.
 
-Heads are those that Chromium 156 writes, with the headers that no page can set.
+The heads are Chromium 156's, with the headers that no page can set.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 EVIL = "http://evil.example"
 AGENT = "Mozilla/5.0 (X11; Linux x86_64) AppleWebKit/537.36 (KHTML, like Gecko) Chrome/156.0.0.0 Safari/537.36"
 SIMPLE = ("text/plain;charset=UTF-8", "application/x-www-form-urlencoded", "multipart/form-data; boundary=----b", "")
-"""Types that a page sends without asking first; a Blob may have none."""
+"""The content types that a page may send without a preflight; a Blob may have none."""
 
 HELLO = bytes.fromhex("16030100c1010000bd0303") + bytes(range(32)) + b"\n" * 8
 STUN = struct.pack("!HHI12s", 3, 24, 0x2112A442, b"\n" * 12) + struct.pack("!HH", 6, 20)
@@ -20,7 +20,7 @@ STUN = struct.pack("!HHI12s", 3, 24, 0x2112A442, b"\n" * 12) + struct.pack("!HH"
 
 @dataclass(frozen=True)
 class Target:
-    """An address that takes JSON: ``body`` would have an effect there."""
+    """An address that accepts JSON, at which ``body`` would have an effect."""
 
     port: int
     path: str
@@ -31,7 +31,7 @@ class Target:
         return f"127.0.0.1:{self.port}"
 
     def head(self, method: str = "POST", **changes: str | None) -> bytes:
-        """What Chromium writes for ``fetch(address, {method, mode: "no-cors", body})``; None leaves a header out."""
+        """Return Chromium's head for ``fetch(address, {method, mode: "no-cors", body})``; None omits a header."""
         fields: dict[str, str | None] = {
             "Host": self.host,
             "Connection": "keep-alive",
@@ -53,14 +53,14 @@ class Target:
         return f"{method} {self.path} HTTP/1.1\r\n{''.join(lines)}\r\n".encode()
 
     def allowed(self, **changes: str | None) -> bytes:
-        """What a program of this user writes, which is no browser."""
+        """Return the request of a program of this user that is not a browser."""
         bare = dict.fromkeys(("Origin", "Sec_Fetch_Site", "Sec_Fetch_Mode", "Sec_Fetch_Dest", "Referer"))
         given = {"Content_Type": "application/json", "Connection": "close", **bare, **changes}
         return self.head(**given) + self.body
 
 
 def by_pages(target: Target) -> dict[str, bytes]:
-    """What pages can do, and what browsers did or might let them do."""
+    """Return requests that pages can send, and those that browsers allowed once or might allow."""
     body, own = target.body, f"http://{target.host}"
     chunked = f"{len(body):x}\r\n".encode() + body + b"\r\n0\r\n\r\n"
     form = {"Sec_Fetch_Mode": "navigate", "Sec_Fetch_Dest": "document", "Upgrade_Insecure_Requests": "1"}
@@ -105,7 +105,7 @@ def by_pages(target: Target) -> dict[str, bytes]:
 
 
 def by_smugglers(target: Target) -> dict[str, bytes]:
-    """What a proxy in front and a server behind may take for different requests."""
+    """Return requests that a proxy and the server behind it may interpret differently."""
     host, path, body = target.host.encode(), target.path.encode(), target.body
     begin = b"POST " + path + b" HTTP/1.1\r\nContent-Type: application/json\r\n"
     length = b"Content-Length: %d\r\n" % len(body)

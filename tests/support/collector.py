@@ -1,4 +1,4 @@
-"""A collector of OTLP over HTTP on loopback, which keeps what it is sent, decoded and as it came."""
+"""A collector of OTLP over HTTP on loopback, which stores what it receives, decoded and raw."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Attributes = dict[str, Any]
 
 @dataclass(frozen=True)
 class Seen:
-    """One span. Ids are hexadecimal, ``parent`` and ``link`` may be empty."""
+    """A received span. Ids are hexadecimal; ``parent`` and ``link`` may be empty."""
 
     name: str
     trace: str
@@ -35,14 +35,14 @@ class Seen:
 
 @dataclass
 class Collector:
-    """Listens while it is entered. ``status`` is what it answers; while ``go`` is not set it does not answer."""
+    """A collector that listens while entered. It responds with ``status``, but only while ``go`` is set."""
 
     status: int = 200
     spans: list[Seen] = field(default_factory=list[Seen])
     bodies: list[bytes] = field(default_factory=list[bytes])
     headers: list[dict[str, str]] = field(default_factory=list[dict[str, str]])
     points: dict[str, list[tuple[Attributes, Any]]] = field(default_factory=dict[str, list[tuple[Attributes, Any]]])
-    """Metric → its newest data points: attributes, and a number or a histogram."""
+    """The newest data points of each metric: attributes, and a number or a histogram."""
 
     def __enter__(self) -> Self:
         self.go = threading.Event()
@@ -78,11 +78,11 @@ class Collector:
 
     @property
     def url(self) -> str:
-        """Also after it has gone."""
+        """The address, which is known also after the collector has stopped."""
         return f"http://127.0.0.1:{self._server.server_port}"
 
     def take(self, path: str, body: bytes) -> None:
-        """One request."""
+        """Store one request."""
         with self._changed:
             self.bodies.append(body)
             if path.endswith("/v1/traces"):
@@ -92,7 +92,7 @@ class Collector:
             self._changed.notify_all()
 
     def until(self, holds: Callable[[], Any]) -> Any:
-        """What ``holds`` says once that is true; AssertionError with all that came where it never is."""
+        """Wait until ``holds`` returns a true value and return it. Raises AssertionError with all that was received."""
         with self._changed:
             assert self._changed.wait_for(holds, BOUND_SECONDS), (self.spans, self.points)
             return holds()
@@ -101,7 +101,7 @@ class Collector:
         return [span for span in self.spans if span.name == name]
 
     def total(self, metric: str, **wanted: Any) -> float:
-        """The sum of a metric's points that have these attributes: of histograms, how many there were."""
+        """Return the sum of a metric's points with these attributes; a histogram counts its values."""
         found = [value for attributes, value in self.points.get(metric, ()) if attributes.items() >= wanted.items()]
         return sum(getattr(value, "count", value) for value in found)
 

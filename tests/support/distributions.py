@@ -1,4 +1,4 @@
-"""A distribution of somebody else, installed for as long as a test: its module and its entry points."""
+"""Another distribution, with a module and entry points, installed for the time of a test."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from pathlib import Path
 
 @contextmanager
 def installed(directory: Path, text: str, **groups: str) -> Iterator[None]:
-    """``text`` as the module ``elsewhere``; ``groups`` are names of plug-ins by group, with __ for the dot, each being
-    that attribute of the module."""
+    """Install ``text`` as the module ``elsewhere``. ``groups`` names a plug-in by group, with __ for the dot, which
+    is the module's attribute of that name in capitals."""
     facts = directory / "elsewhere-1.0.dist-info"
     facts.mkdir(parents=True)
     (directory / "elsewhere.py").write_text(text)

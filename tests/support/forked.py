@@ -1,9 +1,9 @@
-"""Programs of this project as processes of their own, forked from one that has loaded them: a verb costs 10 ms instead
+"""Programs of this project in processes of their own, forked from one that has loaded them: a verb costs 10 ms instead
 of 0.1 to 2 s, a daemon 50 instead of 500.
 
-``python -m tests.support.forked PACKAGE FD`` is that process, one for each package and process of tests. Each message
-on the socket ``FD`` asks for one program and passes its three streams, a pipe for its pid and wait status, and the
-terminal for what a person types. Tests of how a program starts execute it instead.
+``python -m tests.support.forked PACKAGE FD`` is that process; each process of tests has one for each package. Each
+message on the socket ``FD`` requests one program and passes its three streams, a pipe for its pid and wait status, and
+the terminal for a person's program. Tests of how a program starts execute it instead.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ cli.run cli.serve cli.tools cli.watch cli.worker clients.mcp.connection clients.
 engines.dbos.client engines.dbos.engine engines.dbos.plugin plan.check runs.app runs.service servers.mcp.dispatch
 servers.mcp.plugin servers.visionflow.plugin
 """
-"""Modules of ccswarm that bring all that a verb, a worker and a server need; ai_session is loaded whole."""
+"""The modules of ccswarm that import all that a verb, a worker and a server need; ai_session is loaded completely."""
 LATER = {
     "ai_session": [
         "anyio._backends._asyncio",
@@ -64,7 +64,7 @@ LATER = {
         "typer._click.decorators",
     ],
 }
-"""What is loaded when it is first used; a terminal's screen alone takes 0.2 s."""
+"""Modules that programs import at their first use; a terminal's screen alone takes 0.2 s."""
 PLAN = f"""
 [[mcp.servers]]
 name = "small"
@@ -82,20 +82,21 @@ tool = "small.echo"
 PROGRAM = ["-m", "ai_session"]
 DAEMON = ["-P", *PROGRAM]
 LINE_BYTES = ENVIRONMENT_BYTES = 1 << 12
-"""For the words and the environment of a program in /proc; what looks for programs knows them by these."""
+"""The room for a program's arguments and environment in /proc, by which programs are found."""
 MESSAGE_BYTES = 1 << 17
 NUMBER = struct.Struct("i")
 END = struct.Struct("id")
-"""Wait status, and the seconds for which its first thread waited for a processor."""
+"""The wait status, and the seconds for which the first thread waited for a processor."""
 LARGE_PAGE = 1 << 21
 MADV_COLLAPSE = 25
 PATH = os.environ["PATH"]
-"""As it was before any test: a process that names the home of one is ended with it."""
+"""PATH before any test, because a process whose environment names a test's home is ended with that test."""
 
 
 @cache
 def parent(package: str) -> socket.socket:
-    """The way to the process that forks. It carries no test's HOME, as it belongs to none, and ends with this one."""
+    """Return the socket of the process that forks. It has no test's HOME, because it serves all, and ends with this
+    process."""
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     with theirs:
         process = subprocess.Popen(
@@ -117,7 +118,7 @@ def parent(package: str) -> socket.socket:
 
 
 class Forked:
-    """A program that was started: what is used of ``subprocess.Popen``. Nobody but who made it may wait for it."""
+    """A started program, with the used parts of ``subprocess.Popen``. Only the process that started it may wait."""
 
     def __init__(
         self,
@@ -132,9 +133,11 @@ class Forked:
         user: int | None = None,
         apart: bool = False,
     ) -> None:
-        """On the three ``streams``, which stay the caller's; in the terminal ``window`` where there is one. With
-        ``script`` that file is what is run, in an interpreter that has the package loaded. ``apart``: in a process
-        group of its own; ``user``: as that one, who reads no libraries of root's, so that what is loaded must do."""
+        """Start it on the three ``streams``, which the caller keeps, and in the terminal ``window`` if there is one.
+
+        With ``script``, that file runs in an interpreter that has loaded the package. ``apart``: in a process group of
+        its own. ``user``: as that user, who cannot read root's libraries, so the loaded modules must suffice.
+        """
         told, tell = os.pipe()
         plan = {"words": list(words), "cwd": str(cwd), "env": dict(env), "script": script, "user": user, "apart": apart}
         fds = [*streams, tell, *([] if window is None else [window])]
@@ -150,7 +153,7 @@ class Forked:
         self._waiting = threading.Lock()
 
     def poll(self) -> int | None:
-        """Exit code, negative for a signal; None while it runs."""
+        """Return the exit code, negative for a signal; None while it runs."""
         with suppress(subprocess.TimeoutExpired):
             self.wait(0)
         return self.returncode
@@ -166,7 +169,7 @@ class Forked:
         self.send_signal(signal.SIGKILL)
 
     def wait(self, timeout: float = BOUND_SECONDS) -> int:
-        """Exit code, negative for a signal. Several threads may wait."""
+        """Wait for the end and return the exit code, negative for a signal. Several threads may wait."""
         if not self._waiting.acquire(timeout=timeout):
             raise subprocess.TimeoutExpired("forked", timeout)
         try:
@@ -181,7 +184,7 @@ class Forked:
             self._waiting.release()
 
     def communicate(self, timeout: float) -> tuple[bytes, bytes]:
-        """All it says, until it has ended."""
+        """Return all its output and errors, once it has ended. Raises TimeoutExpired."""
         found = {stream: b"" for stream in (self.stdout, self.stderr) if stream}
         left = list(found)
         while left:
@@ -198,11 +201,11 @@ class Forked:
         return said[0], said[1]
 
     def drop(self) -> None:
-        """It is waited for no more."""
+        """Give up waiting for it."""
         self._told.close()
 
     def close(self) -> None:
-        """Killed if it has not ended."""
+        """Kill it if it has not ended, and close its streams."""
         self.kill()
         self.wait(BOUND_SECONDS)
         for stream in (self.stdin, self.stdout, self.stderr):
@@ -222,8 +225,10 @@ def piped(
     user: int | None = None,
     apart: bool = False,
 ) -> Forked:
-    """A program whose output and errors are pipes here, its input as well where it ``reads``; its errors go to the end
-    of a file where there is one. The rest is as in ``Forked``."""
+    """Start a program with pipes for its output, its errors and, if it ``reads``, its input.
+
+    With ``errors``, its errors are appended to that file. The other arguments are as in ``Forked``.
+    """
     given, giver = os.pipe() if reads else (os.open(os.devnull, os.O_RDONLY), -1)
     said, sayer = os.pipe()
     if errors:
@@ -242,7 +247,7 @@ def piped(
 
 @contextmanager
 def window() -> Iterator[int]:
-    """A terminal whose other side this process holds, as a terminal program does."""
+    """Yield the slave of a terminal whose master this process holds, as a terminal program does."""
     ours, theirs = pty.openpty()
     try:
         yield theirs
@@ -262,8 +267,11 @@ def run(
     typed: bool = False,
     script: str = "",
 ) -> tuple[int, bytes, bytes]:
-    """Exit code, output and errors. Without ``given`` standard input is /dev/null. ``typed``: by a person, in a window;
-    what comes and goes is no terminal's all the same. One that does not end is killed, and TimeoutExpired raised."""
+    """Run a program and return its exit code, output and errors.
+
+    Without ``given``, standard input is /dev/null. With ``typed``, a person runs it in a window, though its streams are
+    not the terminal. If it does not end within ``seconds``, it is killed. Raises TimeoutExpired.
+    """
     with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err, ExitStack() as stack:
         reader, writer = os.pipe() if given is not None else (os.open(os.devnull, os.O_RDONLY), -1)
         terminal = stack.enter_context(window()) if typed else None
@@ -279,8 +287,10 @@ def run(
 
 
 def daemon(env: Mapping[str, str]) -> None:
-    """One of ``ai_session`` is there for that HOME, forked where there was none. Whoever comes next is told what keeps
-    it from starting."""
+    """Start ai-session's daemon for the HOME in ``env`` if there is none.
+
+    An error that keeps it from starting is ignored, because the next client reports it.
+    """
     # A daemon holds its lock for life.
     with (
         suppress(FileNotFoundError, NotADirectoryError),
@@ -294,7 +304,7 @@ def daemon(env: Mapping[str, str]) -> None:
 
 
 class Person(fdspawn):
-    """What pexpect.spawn is, for a verb on a terminal of its own."""
+    """A verb on a terminal of its own, used like a pexpect.spawn."""
 
     def __init__(
         self,
@@ -316,16 +326,16 @@ class Person(fdspawn):
         os.close(theirs)
 
     def setwinsize(self, rows: int, cols: int) -> None:
-        """As a terminal's window that changes."""
+        """Change the size of the terminal."""
         fcntl.ioctl(self.child_fd, termios.TIOCSWINSZ, struct.pack("4H", rows, cols, 0, 0))
 
     def wait(self) -> int:
-        """The verb's exit code, once it has ended by itself."""
+        """Wait until the verb ends by itself and return its exit code."""
         self.exitstatus = code = self.program.wait(self._seconds)
         return code
 
     def close(self) -> None:
-        """Hang up, and wait for the end."""
+        """Hang up and wait for the end."""
         super().close()
         self.wait()
 
@@ -335,7 +345,7 @@ class Person(fdspawn):
 
 
 def feed(fd: int, data: bytes) -> None:
-    """All of it, or as much as is wanted."""
+    """Write ``data`` and close ``fd``; stop if the reader closes its end."""
     try:
         with open(fd, "wb") as stream:
             stream.write(data)
@@ -349,8 +359,8 @@ def contents(file: io.BufferedIOBase) -> bytes:
 
 
 def fork_programs(package: str, link: socket.socket) -> None:
-    """Until the other side ends. Of each program its pid is told at once and its wait status when it has ended."""
-    running: dict[int, tuple[int, int]] = {}  # by descriptor of the process: its pid, and where its end is told
+    """Fork programs until the other side ends, and send the pid of each at once and its wait status at its end."""
+    running: dict[int, tuple[int, int]] = {}  # pidfd → pid, and the pipe for the wait status
     ready = select.poll()
     ready.register(link, select.POLLIN)
     while True:
@@ -361,7 +371,7 @@ def fork_programs(package: str, link: socket.socket) -> None:
                 os.close(fd)
                 waited = waited_seconds(f"/proc/{pid}")
                 status = os.waitpid(pid, 0)[1]
-                with suppress(BrokenPipeError):  # nobody waits any more
+                with suppress(BrokenPipeError):  # the test does not wait any more
                     os.write(tell, END.pack(status, waited))
                 os.close(tell)
                 continue
@@ -385,7 +395,7 @@ def fork_programs(package: str, link: socket.socket) -> None:
 
 
 def begin(package: str, plan: dict[str, Any], fds: list[int]) -> NoReturn:
-    """In the process that is to be the program."""
+    """Set the forked process up and run the program in it."""
     if plan["apart"]:
         os.setpgid(0, 0)
     for terminal in fds[4:]:
@@ -399,15 +409,15 @@ def begin(package: str, plan: dict[str, Any], fds: list[int]) -> NoReturn:
         os.setgroups([])
         os.setgid(plan["user"])
         os.setuid(plan["user"])
-        # As a program that is executed by that user, it can be looked into by others of that user.
+        # Like a program that the user executes, it may be inspected by that user's other processes.
         ctypes.CDLL(None).prctl(PR_SET_DUMPABLE, 1)
     os.chdir(plan["cwd"])
     become(package, [sys.executable, "-m", package, *plan["words"]], plan["env"], plan["script"])
 
 
 def become(package: str, line: Sequence[str], env: Mapping[str, str], script: str = "") -> NoReturn:
-    """As ``os.execve`` of this interpreter with that package or script, which need not be loaded again."""
-    # What a start without a locale puts into the environment.
+    """Do what ``os.execve`` of this interpreter with a package or script would do, without loading it again."""
+    # A start without a locale sets this variable.
     coerced = os.environ.get("LC_CTYPE")
     os.environ.clear()
     os.environ.update(env)
@@ -446,8 +456,7 @@ def become(package: str, line: Sequence[str], env: Mapping[str, str], script: st
 
 
 def stay_loaded() -> None:
-    """A daemon that a verb starts, and what a script in front of ``ai_session`` ends in, is this process, as if it had
-    executed the interpreter anew."""
+    """Patch ``os.execve`` so that it runs ai-session's programs in this process instead of loading them again."""
     execute = os.execve
 
     def begin(path: str, line: Sequence[str], env: Mapping[str, str]) -> NoReturn:
@@ -460,8 +469,7 @@ def stay_loaded() -> None:
 
 
 def run_once() -> None:
-    """One run of ccswarm, of which nothing is left but what a process prepares once: for each program that is forked a
-    sixth of what a run takes."""
+    """Carry out a run of ccswarm, to have done what a process prepares once: a sixth of the time of a run."""
     with tempfile.TemporaryDirectory(prefix="forked-", dir="/tmp") as home, chdir(home):
         os.environ["HOME"] = home
         Path("ccswarm.toml").write_text(PLAN)
@@ -477,7 +485,7 @@ def run_once() -> None:
 
 
 def rehearse() -> None:
-    """What each daemon would do when it is first called, which takes 20 ms: patterns and schemas are compiled."""
+    """Compile the patterns and schemas that each daemon would compile at its first call, which takes 20 ms."""
     from ai_session.config.settings import Settings
     from ai_session.daemon.app import installed_tools, make_masking
 
@@ -490,8 +498,10 @@ def rehearse() -> None:
 
 
 def use_large_pages() -> None:
-    """Of what is loaded, so that a fork takes half the time: it copies an entry for each page. A kernel that has none
-    goes on with small ones."""
+    """Move loaded memory to large pages: a fork copies an entry for each page, so it takes half the time.
+
+    Has no effect on a kernel without large pages.
+    """
     madvise = ctypes.CDLL(None).madvise
     for line in Path("/proc/self/maps").read_text().splitlines():
         where, rights, _, _, inode, *_ = line.split()
@@ -502,7 +512,7 @@ def use_large_pages() -> None:
 
 
 if __name__ == "__main__":
-    gc.disable()  # until all is loaded, which stays
+    gc.disable()  # until all is loaded, because that is never freed
     package, link = sys.argv[1], socket.socket(fileno=int(sys.argv[2]))
     loaded = [f"{package}.{name}" for name in WORKING.split()]
     if package == "ai_session":

@@ -1,4 +1,4 @@
-"""Programs of tests/support/forked.py as asyncio has processes: what is used of ``asyncio.subprocess.Process``."""
+"""Programs of tests/support/forked.py with the used parts of ``asyncio.subprocess.Process``."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.support.forked import Forked
 
 
 class Awaited:
-    """``stdin`` is there where the program reads."""
+    """A forked program for asyncio. ``stdin`` is None unless the program reads."""
 
     def __init__(self, program: Forked) -> None:
         self._program = program
@@ -28,7 +28,7 @@ class Awaited:
         self.stderr = asyncio.StreamReader()
 
     async def connect(self) -> None:
-        """The program's streams are those of this object."""
+        """Connect the program's pipes with the streams of this object."""
         program, loop = self._program, asyncio.get_running_loop()
         for reader, pipe in ((self.stdout, program.stdout), (self.stderr, program.stderr)):
             await self._read(reader, pipe)
@@ -50,7 +50,7 @@ class Awaited:
         return await asyncio.to_thread(self._program.wait, BOUND_SECONDS)
 
     async def communicate(self, given: bytes = b"") -> tuple[bytes, bytes]:
-        """What is left of its output and errors, once it has ended; its input ends with ``given``."""
+        """Write ``given``, close the input and return the rest of output and errors once it has ended."""
         if self.stdin:
             self.stdin.write(given)
             self.stdin.close()
@@ -59,7 +59,7 @@ class Awaited:
         return said[0], said[1]
 
     async def close(self) -> None:
-        """Killed if it has not ended."""
+        """Kill it if it has not ended, and close its streams."""
         self._program.kill()
         await self.wait()
         for transport in self._transports:
@@ -72,7 +72,7 @@ class Awaited:
 async def awaited(
     package: str, words: Sequence[str], *, cwd: Path, env: Mapping[str, str], reads: bool = False, script: str = ""
 ) -> AsyncGenerator[Awaited]:
-    """While the test needs it; afterwards it has ended."""
+    """Yield a running program, which is killed afterwards if it has not ended."""
     process = Awaited(forked.piped(package, words, cwd=cwd, env=env, reads=reads, script=script))
     try:
         await process.connect()

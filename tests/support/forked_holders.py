@@ -1,9 +1,9 @@
-"""Holders of terminals as forks of a process that has loaded the holder: 2 ms instead of 50.
+"""Holders of terminals, forked from a process that has loaded the holder: 2 ms instead of 50.
 
 ``python -I -S -X utf8 tests/support/forked_holders.py FD ROOT...`` is that process, one for each process of tests, with
-which it ends. Each connection to the listening socket ``FD`` asks for one holder: it passes the holder's arguments and
-its standard error, and gets the pid and the wait status of the process that goes to the background.
-``test_holder.py`` executes the holder instead; so does each daemon that was not forked itself.
+which it ends. Each connection to the listening socket ``FD`` requests one holder: it passes the holder's arguments and
+standard error, and receives the pid and the wait status of the process that starts it in the background.
+``test_holder.py`` executes the holder instead, as does each daemon that was not forked itself.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from typing import Any, NoReturn
 
 LINE_BYTES = 1 << 10
-"""For the words of a holder in /proc; what looks for holders knows them by their words."""
+"""The room for a holder's arguments in /proc, by which holders are found."""
 MESSAGE_BYTES = 1 << 14
 NUMBER, PEER = struct.Struct("i"), struct.Struct("3i")
 PR_SET_DUMPABLE = 4
@@ -35,13 +35,13 @@ OPTIONS = ["-I", "-S", "-X", "utf8"]
 
 
 class Holders:
-    """How this process, and those that are forked from it, have holders forked."""
+    """The forking of holders for this process and those forked from it."""
 
     def __init__(self, address: bytes = b"") -> None:
         self._address = address
 
     def address(self) -> bytes:
-        """Where the process that forks listens. It ends with the one that asked for it first."""
+        """Return the address of the process that forks, starting it if needed. It ends with this process."""
         import atexit
         import subprocess
         from importlib.util import find_spec
@@ -75,7 +75,7 @@ class Holders:
         return self._address
 
     def use(self) -> None:
-        """From now on a holder that ``subprocess.run`` is to start is forked."""
+        """Patch ``subprocess.run`` so that it forks holders."""
         import subprocess
 
         execute = subprocess.run
@@ -88,7 +88,7 @@ class Holders:
         subprocess.run = run  # type: ignore[assignment]
 
     def _run(self, words: Sequence[str], seconds: float) -> subprocess.CompletedProcess[bytes]:
-        """As ``subprocess.run`` with ``check``."""
+        """Fork a holder as ``subprocess.run`` with ``check`` would execute it."""
         import subprocess
 
         sys.audit("subprocess.Popen", words[0], words, "/", {})
@@ -112,9 +112,9 @@ HOLDERS = Holders()
 
 
 def fork_holders(listener: socket.socket) -> None:
-    """Until standard input ends."""
-    asking: dict[int, socket.socket] = {}  # connections that have not said what they want
-    running: dict[int, tuple[int, socket.socket]] = {}  # by descriptor of the process: its pid, and who asked for it
+    """Fork holders for connections until standard input ends."""
+    asking: dict[int, socket.socket] = {}  # connections that have not sent their request
+    running: dict[int, tuple[int, socket.socket]] = {}  # pidfd → pid, and the connection that requested it
     ready = select.poll()
     for fd in (0, listener.fileno()):
         ready.register(fd, select.POLLIN)
@@ -143,7 +143,7 @@ def fork_holders(listener: socket.socket) -> None:
 
 
 def begin(link: socket.socket) -> tuple[int, int] | None:
-    """The descriptor and the pid of the process that was asked for; None where nobody asks any more."""
+    """Fork the requested process and return its pidfd and pid; None if the connection has closed."""
     message, fds, _, _ = socket.recv_fds(link, MESSAGE_BYTES, 1)
     if not message:
         return None
@@ -160,17 +160,17 @@ def tell(link: socket.socket, number: int) -> None:
     try:
         link.sendall(NUMBER.pack(number))
     except OSError:
-        return  # nobody waits any more
+        return  # the caller does not wait any more
 
 
 def become(words: Sequence[str], errors: int, _: int, user: int, group: int) -> NoReturn:
-    """In the process that is to be the holder, of whoever asked for it."""
+    """Set the forked process up for the user that requested it, and run the holder in it."""
     os.setsid()
     if user != os.getuid():
         os.setgroups([])
         os.setgid(group)
         os.setuid(user)
-        # As a program that is executed by that user, it can be looked into by others of that user.
+        # Like a program that the user executes, it may be inspected by that user's other processes.
         ctypes.CDLL(None).prctl(PR_SET_DUMPABLE, 1)
     null = os.open(os.devnull, os.O_RDWR)
     for number, fd in enumerate((null, null, errors)):
@@ -190,8 +190,7 @@ def become(words: Sequence[str], errors: int, _: int, user: int, group: int) -> 
 
 
 def name_it(words: Sequence[str], env: Mapping[str, str]) -> None:
-    """These are the words and the environment that others see of this process, in the place of those that it was
-    started with."""
+    """Overwrite the arguments and the environment of this process that /proc shows."""
     with open("/proc/self/stat") as file:
         fields = file.read().rpartition(")")[2].split()
     for texts, begin, end in (
@@ -204,7 +203,7 @@ def name_it(words: Sequence[str], env: Mapping[str, str]) -> None:
 
 
 def load() -> None:
-    """Import what each holder runs, so that its forks have it."""
+    """Import what each holder runs, before the fork."""
     import ai_session.backends.pty.holder  # noqa: F401  # pyright: ignore[reportUnusedImport]
 
     gc.freeze()

@@ -1,4 +1,4 @@
-"""What a person is told by a program of theirs that is real: it passes on each notice, a line each."""
+"""Notices to a person, sent by a real program that writes each as a line into a FIFO."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ class Told:
     held: bytes = b""
 
     def next(self) -> dict[str, Any]:
-        """Once it is told."""
+        """Wait for the next notice and return it."""
         while b"\n" not in self.held:
-            assert select.select([self.fd], [], [], BOUND_SECONDS)[0], "nothing was told"
+            assert select.select([self.fd], [], [], BOUND_SECONDS)[0], "no notice was sent"
             self.held += os.read(self.fd, 1 << 16)
         line, _, self.held = self.held.partition(b"\n")
         return json.loads(line)
@@ -31,7 +31,7 @@ class Told:
 
 @contextmanager
 def told_in(folder: Path) -> Iterator[Told]:
-    """The program lies in ``folder``."""
+    """Create the program in ``folder`` and yield the notices it sends."""
     fifo, program = folder / "told", folder / "tell"
     os.mkfifo(fifo)
     program.write_text(f"#!/bin/sh\nline=$(cat)\nprintf '%s\\n' \"$line\" > {fifo}\n")

@@ -1,5 +1,4 @@
-"""How long something took, without what it waited for a processor: what promises of "early" and "at once" are held to,
-on a machine that others use too."""
+"""Durations without the time spent waiting for a processor, for promises such as "at once" on a shared machine."""
 
 from __future__ import annotations
 
@@ -15,22 +14,24 @@ from tests.support.bounds import BOUND_SECONDS
 
 
 def once_within(bound: float, attempt: Callable[[], float]) -> None:
-    """At least one of many attempts takes no more seconds. Others share the machine, so that any one may; what waits
-    for something always does."""
+    """Repeat ``attempt`` until it takes at most ``bound`` seconds.
+
+    On a shared machine a single attempt may take longer; one that waits for something always does.
+    """
     deadline = time.monotonic() + BOUND_SECONDS
     while (seconds := attempt()) > bound:
         assert time.monotonic() < deadline, f"it never took less than {bound:g} s; at last it took {seconds:g} s"
 
 
 def computing_seconds(work: Callable[[], object]) -> float:
-    """Processor time that ``work`` takes in this process."""
+    """Return the processor time that ``work`` takes in this process."""
     began = time.process_time()
     work()
     return time.process_time() - began
 
 
 class Child(Protocol):
-    """As ``subprocess.Popen`` has it. One that somebody else waits for has ``waited_seconds`` in the end."""
+    """A child as ``subprocess.Popen`` has it. One that another process reaps has ``waited_seconds`` at its end."""
 
     @property
     def pid(self) -> int: ...
@@ -39,7 +40,10 @@ class Child(Protocol):
 
 
 class OwnTime:
-    """From now on, for this thread and the first thread of a child, which this process must not wait for before."""
+    """The time from now on, without waits for a processor of this thread and of the first thread of a child.
+
+    The child must not be reaped before ``seconds_to_its_end``.
+    """
 
     def __init__(self, child: Child) -> None:
         self._child = child
@@ -47,8 +51,8 @@ class OwnTime:
         self._began = time.monotonic()
 
     def seconds_to_its_end(self) -> float:
-        """Returns once the child has ended; it can be waited for then."""
-        with suppress(ProcessLookupError):  # it has ended, and whoever waits for it knows
+        """Wait for the child's end, without reaping it, and return the seconds since the start."""
+        with suppress(ProcessLookupError):  # it has ended and was reaped by its parent
             fd = os.pidfd_open(self._child.pid)
             try:
                 assert select.select([fd], [], [], BOUND_SECONDS)[0], "it does not end"
@@ -65,13 +69,13 @@ class OwnTime:
 
 
 def waited_seconds(process: str) -> float:
-    """For a processor, since it began; of one that has ended, until somebody waited for it."""
+    """Return how long a process has waited for a processor; 0.0 once it was reaped."""
     with suppress(OSError):
         return int(Path(process, "schedstat").read_text().split()[1]) / 1e9
     return 0.0
 
 
 def processor_seconds(process: int) -> float:
-    """That it has taken, all its threads together."""
+    """Return the processor time that all threads of a process have used."""
     user, system = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[11:13]
     return (int(user) + int(system)) / os.sysconf("SC_CLK_TCK")

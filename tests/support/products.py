@@ -1,4 +1,4 @@
-"""What of a product of parameters is tried in the suite; the whole is tried at night."""
+"""The part of a product of parameters that the suite tests; the nightly run tests all of it."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from _pytest.mark import ParameterSet
 
 
 def first(cases: Iterable[str], *names: str) -> list[ParameterSet]:
-    """All ``cases``; those that are not named are torture."""
+    """Return all ``cases`` as parameters; those that are not named are marked torture."""
     every = list(cases)
     assert set(names) <= set(every)
     return [pytest.param(case, marks=() if case in names else pytest.mark.torture) for case in every]
 
 
 def corners(cells: Sequence[Mapping[str, int]], turn: int) -> set[int]:
-    """Cells of a product, as few as can be found, in which each value of each axis is; others for another ``turn``."""
+    """Return few cells of a product that together have each value of each axis. ``turn`` selects among such sets."""
     values = [frozenset(cell.items()) for cell in cells]
     order = [(number + turn) % len(cells) for number in range(len(cells))]
     missing, used = set[tuple[str, int]]().union(*values), Counter[tuple[str, int]]()
@@ -32,7 +32,7 @@ def corners(cells: Sequence[Mapping[str, int]], turn: int) -> set[int]:
 
 
 def leave_the_rest_to_torture(items: Sequence[pytest.Item]) -> None:
-    """Of the tests that are marked ``either`` and ``corners``, see pyproject.toml."""
+    """Mark as torture the omitted cells of tests marked ``either`` or ``corners``, see pyproject.toml."""
     _of_either(items)
     _of_corners(items)
 
@@ -51,8 +51,7 @@ def _of_either(items: Iterable[pytest.Item]) -> None:
 
 
 def _of_corners(items: Iterable[pytest.Item]) -> None:
-    """Of the mark's names, if there are any, the product is that of these parameters, once for each combination of all
-    others."""
+    """Mark all but the corners. If the mark names parameters, the product is theirs, for each combination of others."""
     products: dict[tuple[str, tuple[object, ...]], list[tuple[pytest.Item, dict[str, int]]]] = defaultdict(list)
     for item in items:
         mark, values = item.get_closest_marker("corners"), _values(item)
@@ -68,11 +67,11 @@ def _of_corners(items: Iterable[pytest.Item]) -> None:
 
 
 def _test(item: pytest.Item) -> str:
-    """Without its parameters."""
+    """Return the test's id without its parameters."""
     return item.nodeid.partition("[")[0]
 
 
 def _values(item: pytest.Item) -> dict[str, int]:
-    """By parameter which of its values it is: the same object in all cells of a product."""
+    """Return the identity of each parameter's value, which is the same object in all cells of a product."""
     call = getattr(item, "callspec", None)
     return {name: id(value) for name, value in call.params.items()} if call else {}

@@ -1,4 +1,4 @@
-"""An ssh server of the tests, and its client: real ones, on a port and with keys of their own."""
+"""A real ssh server and its client, with a port and keys of their own."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from tests.support.strangers import IS_ROOT
 ROOT = Path(__file__).resolve().parents[2]
 SSHD = shutil.which("sshd", path=f"{os.environ['PATH']}:/usr/sbin") or "sshd"
 PRIVATE_DIRECTORY = Path("/run/sshd")
-"""What sshd wants to be there where root starts it."""
+"""A directory that sshd needs if root starts it."""
 
 
 class SshHost:
-    """This machine, as seen over ssh by whoever holds the key. ``HOME`` there is ``home``."""
+    """This machine, reached over ssh with the user's key."""
 
     def __init__(self, directory: Path, port: int) -> None:
         self.words = [
@@ -48,7 +48,7 @@ class SshHost:
         ]
 
     def run(self, *words: str, given: str | None = None) -> tuple[int, str]:
-        """One verb of ai-session there without a terminal: its exit code and all it prints."""
+        """Run a verb of ai-session there without a terminal; return its exit code and all it prints."""
         done = subprocess.run(
             [*self.words, verb(*words)],
             capture_output=True,
@@ -60,12 +60,12 @@ class SshHost:
         return done.returncode, done.stdout + done.stderr
 
     def typed(self, *words: str) -> pexpect.spawn[str]:
-        """One verb of ai-session in a terminal there."""
+        """Start a verb of ai-session in a terminal there."""
         line = [self.words[0], "-tt", *self.words[1:], verb(*words)]
         return pexpect.spawn(line[0], line[1:], timeout=BOUND_SECONDS, encoding="utf-8")
 
     def told(self, *words: str) -> tuple[int, str]:
-        """The same, where nothing has to be typed: its exit code and all it prints."""
+        """Run a verb in a terminal there without typing; return its exit code and all it prints."""
         window = self.typed(*words)
         window.expect(pexpect.EOF)
         window.close()
@@ -73,13 +73,13 @@ class SshHost:
 
 
 def verb(*words: str) -> str:
-    """A verb of ai-session as a line for a shell."""
+    """Return a verb of ai-session as a command line for a shell."""
     return shlex.join([sys.executable, "-m", "ai_session", *words])
 
 
 @contextmanager
 def ssh_host(directory: Path, home: Path) -> Iterator[SshHost]:
-    """It listens when this returns."""
+    """Yield a listening ssh server, in which ``home`` is HOME."""
     for name in ("host", "user"):
         subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(directory / name)], check=True)
     if IS_ROOT:
@@ -93,7 +93,7 @@ def ssh_host(directory: Path, home: Path) -> Iterator[SshHost]:
         "PidFile none",
         "StrictModes no",
         "PermitRootLogin yes",
-        f"UsePAM {'yes' if IS_ROOT else 'no'}",  # without it a locked account of root's stays out
+        f"UsePAM {'yes' if IS_ROOT else 'no'}",  # without PAM, root's locked account cannot log in
         f"SetEnv HOME={home} PYTHONPATH={ROOT} PATH={os.environ['PATH']}",
     )
     (directory / "sshd_config").write_text("\n".join(settings) + "\n")
@@ -112,7 +112,7 @@ def ssh_host(directory: Path, home: Path) -> Iterator[SshHost]:
 
 
 def free_port() -> int:
-    """One that nobody listens on."""
+    """Return a port that no process listens on."""
     with socket.socket() as found:
         found.bind(("127.0.0.1", 0))
         return found.getsockname()[1]

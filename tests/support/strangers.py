@@ -1,6 +1,6 @@
-"""Somebody else on this machine: another user's process, which root can make, and a kernel that tells nobody's user.
+"""Processes of other users, which only root can create, and a kernel that does not tell a socket's user.
 
-As a program it runs another one that may not ask the kernel about sockets, as on systems that have no such look-up:
+As a program it runs another one that may not query the kernel about sockets, as on systems without that query:
 ``python tests/support/strangers.py -- PROGRAM ARGUMENT…``.
 """
 
@@ -16,10 +16,10 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 BOUND_SECONDS = 200.0
-"""That of tests/support/bounds.py, which is not there for this file as a program."""
+"""The bound of tests/support/bounds.py, which this file cannot import when it runs as a program."""
 IS_ROOT = os.geteuid() == 0
 USERS = (12345, 12346)
-"""Nobody's files and processes. Only root can be them."""
+"""Ids of users without files or processes. Only root can become them."""
 
 SOCKET = {"x86_64": 41, "aarch64": 198}
 LOAD, EQUAL, RETURN, ALLOW, NOT_PERMITTED = 0x20, 0x15, 0x06, 0x7FFF0000, 0x50001
@@ -28,14 +28,14 @@ AF_NETLINK, NETLINK_SOCK_DIAG = 16, 4
 
 
 def as_that_user(user: int) -> None:
-    """From now on this process is that user's; it has no other groups and no rights of root's."""
+    """Change this process to a user, without other groups or root's rights."""
     os.setgroups([])
     os.setgid(user)
     os.setuid(user)
 
 
 def as_user(user: int, work: Callable[[], bytes]) -> bytes:
-    """What ``work`` gives in a process of that user, which has no other groups and no rights of root's."""
+    """Return what ``work`` returns in a forked process of that user, or its error as text."""
     told, tell = os.pipe()
     pid = os.fork()
     if pid == 0:
@@ -56,7 +56,7 @@ def as_user(user: int, work: Callable[[], bytes]) -> bytes:
 
 @contextmanager
 def acting_as(user: int) -> Iterator[None]:
-    """Sockets that are made meanwhile are that user's."""
+    """Change the effective user meanwhile, to which new sockets belong."""
     before = os.geteuid()
     os.seteuid(user)
     try:
@@ -66,7 +66,7 @@ def acting_as(user: int) -> Iterator[None]:
 
 
 def exchange(address: tuple[str, int], data: bytes, *, over: bool = True) -> bytes:
-    """Everything that is answered to these bytes, until the server closes; ``over``: no more come."""
+    """Send bytes and return the whole response, until the server closes. With ``over``, the sending side is closed."""
     with socket.create_connection(address, timeout=BOUND_SECONDS) as there:
         found = b""
         with suppress(ConnectionError):
@@ -79,8 +79,8 @@ def exchange(address: tuple[str, int], data: bytes, *, over: bool = True) -> byt
 
 
 def exchange_as(user: int, package: str, address: tuple[str, int], data: bytes, *, over: bool = True) -> bytes:
-    """The same by a process of that user, forked from one that has ``package`` loaded and is small."""
-    from tests.support import forked  # which is not there for this file as a program
+    """Do an ``exchange`` in a process of that user, forked from the one that has loaded ``package``."""
+    from tests.support import forked  # not importable when this file runs as a program
 
     words = [str(user), address[0], str(address[1]), "over" if over else "open"]
     script = str(Path(__file__).parents[1] / "data/exchange.py")
@@ -90,7 +90,7 @@ def exchange_as(user: int, package: str, address: tuple[str, int], data: bytes, 
 
 
 def without_sock_diag() -> list[str]:
-    """Words before a command line: its program cannot learn whose connections are."""
+    """Return the prefix of a command line whose program cannot query the users of connections."""
     return [sys.executable, str(Path(__file__).resolve()), "--"]
 
 

@@ -1,4 +1,4 @@
-"""A daemon that asks about each call, clients near and far, and a person at another terminal."""
+"""A daemon that asks about each call; clients that are the test or other processes; and a person in a window."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ FORMS: Message = {"elicitation": {}}
 
 @contextmanager
 def asking(home: Path, *flags: str) -> Iterator[Forked]:
-    """A daemon that asks; listening when this returns, and gone with its sessions afterwards."""
+    """Yield a listening daemon that asks, which ends afterwards with its sessions."""
     env, script = {**living_in(home), "PYTHONPATH": str(ROOT)}, str(DATA / "asking_daemon.py")
     process = forked.piped("ai_session", flags, cwd=home, env=env, errors=home / "asking.log", script=script)
     try:
@@ -55,13 +55,13 @@ def asking(home: Path, *flags: str) -> Iterator[Forked]:
 
 
 def killed(process: Forked) -> None:
-    """The daemon gets no chance to save anything."""
+    """Kill a daemon, which gets no chance to save anything."""
     process.kill()
     process.wait(BOUND_SECONDS)
 
 
 def killed_by_id(pid: int) -> None:
-    """As ``killed``, for a daemon that is no child of the test."""
+    """Kill a daemon that is not a child of the test."""
     gone = os.pidfd_open(pid)
     os.kill(pid, signal.SIGKILL)
     assert select.select([gone], [], [], BOUND_SECONDS)[0]
@@ -69,14 +69,14 @@ def killed_by_id(pid: int) -> None:
 
 
 def anew(home: Path, ask_seconds: float = 20.0) -> None:
-    """Such a daemon forgets what was asked, answered and told so far."""
+    """Make an asking daemon forget all questions, answers and events."""
     for file in ("clock", "events"):
         (home / file).unlink(missing_ok=True)
     assert control(home, "rename", session=str(ask_seconds), name=uuid4().hex) == {}
 
 
 def as_before(home: Path) -> None:
-    """A daemon with a gate of its own has no questions, grants and sessions any more."""
+    """Remove all questions, grants and sessions of a daemon."""
     left = approvals(home)
     for row in (*left["questions"], *left["grants"]):
         assert "code" not in typed(home, "reject", question_id=row.get("question_id") or row["grant_id"])
@@ -85,7 +85,7 @@ def as_before(home: Path) -> None:
 
 
 def person(home: Path, *words: str, code: int | None = 0) -> str:
-    """One verb typed in a window, all it prints; its exit code must be ``code``. The test is among its ancestors."""
+    """Run a verb in a window and return all it prints; its exit code must be ``code``. The test is its ancestor."""
     env = {**living_in(home), "PYTHONPATH": str(ROOT)}
     found, out, err = forked.run("ai_session", words, cwd=home, env=env, typed=True)
     assert code is None or found == code, (words, found, out, err)
@@ -93,7 +93,7 @@ def person(home: Path, *words: str, code: int | None = 0) -> str:
 
 
 def insider(home: Path, *words: str, code: int) -> str:
-    """The same by a process that was started with the mark of a session."""
+    """Run a verb in a process with the mark of a session and return all it prints."""
     result = subprocess.run(
         [sys.executable, "-m", "ai_session", *words],
         cwd=home,
@@ -109,12 +109,12 @@ def insider(home: Path, *words: str, code: int) -> str:
 
 
 def control(home: Path, method: str, **params: Any) -> Message:
-    """One request to the daemon, of this process; its result or error."""
+    """Send a request to the daemon from this process and return its result or error."""
     return control_request.control(str(runtime(home) / "sock"), method, params)
 
 
 def typed(home: Path, method: str, **params: Any) -> Message:
-    """The same by a process in a person's window."""
+    """Send a request from a process in a person's window and return its result or error."""
     words = [str(runtime(home) / "sock"), method, json.dumps(params)]
     env = {**living_in(home), "PYTHONPATH": str(ROOT)}
     code, out, err = forked.run("ai_session", words, cwd=home, env=env, typed=True, script=control_request.__file__)
@@ -123,7 +123,7 @@ def typed(home: Path, method: str, **params: Any) -> Message:
 
 
 def opened(home: Path, backend: str) -> None:
-    """A session called main, opened by a person; its prompt can be waited for."""
+    """Open a session named main as a person, with a prompt that can be waited for."""
     for tool, arguments in (
         ("create_session", {"name": "main", "backend": backend, "working_directory": str(home)}),
         ("execute_command", {"session_id": "main", "command": "PS1='ready> '"}),
@@ -132,54 +132,54 @@ def opened(home: Path, backend: str) -> None:
 
 
 def approvals(home: Path) -> Message:
-    """What waits and what is granted."""
+    """Return the open questions and the grants."""
     return control(home, "approvals")
 
 
 def approve(home: Path, question: Message, **params: Any) -> None:
-    """A person's yes."""
+    """Approve a question as a person."""
     assert typed(home, "approve", question_id=question["question_id"], **params)["about"] == question["message"]
 
 
 def events(home: Path) -> list[dict[str, Any]]:
-    """What consent told the audit so far."""
+    """Return the events that consent has reported to the audit log."""
     return [json.loads(line) for line in (home / "events").read_text().splitlines()]
 
 
 @contextmanager
 def client(home: Path, *, far: bool = True) -> Iterator[Client]:
-    """A client of that daemon; a near one is the test itself."""
+    """Yield a client of that daemon: another process if ``far``, else the test itself."""
     env = {**living_in(home), "PYTHONPATH": str(ROOT)}
     with Client(FAR, env=env, cwd=home) if far else Client(anew=True, env=env, cwd=home) as found:
         yield found
 
 
 def greet(found: Client, capabilities: Message, version: str = "2025-11-25", name: str = "wire") -> None:
-    """A handshake."""
+    """Do the handshake."""
     info = {"name": name, "version": "1"}
     found.result("initialize", {"protocolVersion": version, "capabilities": capabilities, "clientInfo": info})
     found.write({"jsonrpc": "2.0", "method": "notifications/initialized"})
 
 
 def form(found: Client) -> Message:
-    """The form the client is asked to show, as the very next message."""
+    """Return the form that the client must show, which must be the next message."""
     message = found.read()
     assert message["method"] == "elicitation/create", message
     return message
 
 
 def fill(found: Client, asked: Message, result: Message) -> None:
-    """Its answer."""
+    """Answer a form."""
     found.write({"jsonrpc": "2.0", "id": asked["id"], "result": result})
 
 
 def decide(decision: str) -> Message:
-    """A form that was filled in."""
+    """Return the answer of a form with a decision."""
     return {"action": "accept", "content": {"decision": decision}}
 
 
 def modern(arguments: Message, *, name: str = "wire", forms: bool = True, **params: Any) -> Message:
-    """Parameters of a call of the echo tool since 2026-07-28."""
+    """Return the parameters of a call of the echo tool in protocol version 2026-07-28."""
     meta = {
         **ENVELOPE,
         "io.modelcontextprotocol/clientInfo": {"name": name, "version": "1"},
@@ -189,6 +189,6 @@ def modern(arguments: Message, *, name: str = "wire", forms: bool = True, **para
 
 
 def error_of(result: Message) -> dict[str, str]:
-    """What a failed call says."""
+    """Return the error of a failed call."""
     assert result.get("isError"), result
     return result["_meta"]["ai-session/error"]

@@ -1,4 +1,4 @@
-"""Whose boxes are tried: root's and those of somebody who is not."""
+"""The users whose boxes are tested: root and an ordinary one."""
 
 from __future__ import annotations
 
@@ -10,4 +10,4 @@ from tests.ai_session.support.boxes import ORDINARY
 
 USERS = [pytest.param(0, id="root"), ORDINARY] if os.geteuid() == 0 else [os.geteuid()]
 MOSTLY_ORDINARY = [pytest.param(0, id="root", marks=pytest.mark.torture), USERS[-1]][-len(USERS) :]
-"""For what keeps nothing from root that it does not keep from everybody."""
+"""For restrictions that apply to root as to every user."""

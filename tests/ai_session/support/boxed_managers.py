@@ -1,4 +1,4 @@
-"""Managers that put every session into a box of one level, whatever stronger one the machine could make."""
+"""Managers that put every session into a box of one level, even if the machine can make a stronger one."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from ai_session.sessions.spec import NewSession, SessionDefaults
 
 
 class Known(Sandbox):
-    """Finds out what the machine can do once for all of this process."""
+    """A sandbox that probes the machine only once in this process."""
 
     found: ClassVar[list[tuple[SandboxStatus, Bubblewrap | None]]] = []
 
@@ -29,7 +29,7 @@ class Known(Sandbox):
 
 
 class BoxedManager(SessionManager):
-    """Sessions in the strongest boxes there are; the workspace is the folder ``ws`` beside the runtime directory."""
+    """A manager of sessions in the strongest boxes. The workspace is ``ws``, next to the runtime directory."""
 
     level = SandboxLevel.BWRAP
 
@@ -38,13 +38,13 @@ class BoxedManager(SessionManager):
         super().__init__(runtime_directory, defaults, boxes)
 
     def sandbox(self, runtime_directory: Path) -> Sandbox:
-        """What makes the boxes."""
+        """Return the sandbox that makes the boxes."""
         return Known(runtime_directory=runtime_directory)
 
     async def create(self, request: NewSession) -> Session:
         home = self.runtime_directory.parent
         profile = replace(self.boxes.profile("workspace"), workspace=str(home / "ws"), home=str(home))
-        # An interpreter of the tests' own is nothing that everybody has.
+        # Users do not have the tests' own interpreter.
         env = {**request.client_env, "PATH": "/usr/local/bin:/usr/bin:/bin"}
         session = await super().create(replace(request, client_env=env, profile=profile))
         assert session.spec.level is self.level, session.spec.level
@@ -59,7 +59,7 @@ class LandlockOnly(Sandbox):
 
 
 class LandlockManager(BoxedManager):
-    """As where bubblewrap does not work."""
+    """A manager as on a machine on which bubblewrap does not work."""
 
     level = SandboxLevel.LANDLOCK
 
@@ -78,7 +78,7 @@ class OldProc(Known):
 
 
 class OldProcManager(BoxedManager):
-    """As where no fresh /proc can be mounted."""
+    """A manager as on a machine on which no fresh /proc can be mounted."""
 
     level = SandboxLevel.BWRAP_NOPROC
 

@@ -22,7 +22,7 @@ from typing import Any
 
 from ai_session.models import SandboxProfile
 
-# Imported before the fork, for the ordinary user may not be able to read where they lie.
+# Imported before the fork, because the ordinary user may not be able to read these files.
 from ai_session.sandbox import (
     probe,
 )
@@ -36,7 +36,7 @@ PATH = "/usr/local/bin:/usr/bin:/bin"
 
 
 def as_user(uid: int, work: Callable[[], Any]) -> Any:
-    """What ``work`` returns when ``uid`` does it, in a process of its own; its exception is raised here."""
+    """Do ``work`` in a forked process of user ``uid`` and return its result; its exception fails the test."""
     reader, writer = os.pipe()
     pid = os.fork()
     if pid == 0:
@@ -58,12 +58,12 @@ def as_user(uid: int, work: Callable[[], Any]) -> Any:
 
 
 def become(uid: int) -> None:
-    """Give up root for good, where we are root."""
+    """Change this process to user ``uid`` for good."""
     if os.geteuid() != uid:
         os.setgroups([])
         os.setresgid(uid, uid, uid)
         os.setresuid(uid, uid, uid)
-        # Cleared with the change of user, and back with the next program that is run; here none is.
+        # Cleared by the change of user, and normally restored by executing a program.
         assert ctypes.CDLL(None).prctl(4, 1, 0, 0, 0) == 0
 
 
@@ -77,12 +77,12 @@ done
 
 @cache
 def probed(uid: int) -> tuple[SandboxStatus, Bubblewrap | None]:
-    """What this user finds out about the machine, found out once."""
+    """Return what a probe of the machine by this user finds, cached."""
     return as_user(uid, probe.probe)
 
 
 class Probed(Sandbox):
-    """Has found out what this machine can do."""
+    """A sandbox with a given result of the probe."""
 
     def __init__(self, runtime: Path, status: SandboxStatus, bubblewrap: Bubblewrap | None) -> None:
         super().__init__(runtime_directory=runtime)
@@ -98,7 +98,7 @@ class Place:
     root: Path
     profile: SandboxProfile = field(default_factory=SandboxProfile)
     others: bool = True
-    """Whether root may have other users in a box, as far as the machine has them."""
+    """Whether root may have other users in a box, if the machine allows that."""
 
     @property
     def workspace(self) -> Path:
@@ -113,7 +113,7 @@ class Place:
         return self.root / "run"
 
     def sh(self, script: str) -> str:
-        """Outside of any box, in the workspace, as the user."""
+        """Run a script outside of any box, in the workspace, as the user. Return its output."""
         return self.outside(["/bin/sh", "-ec", script])
 
     def outside(self, argv: list[str]) -> str:
@@ -123,11 +123,11 @@ class Place:
         return done.stdout
 
     def run(self, script: str, **changes: Any) -> subprocess.CompletedProcess[str]:
-        """``script`` in a box, by ``/bin/sh``."""
+        """Run ``script`` in a box, by ``/bin/sh``."""
         return self.enter(["/bin/sh", "-c", script], **changes)
 
     def run_each(self, scripts: Sequence[str], **changes: Any) -> dict[str, subprocess.CompletedProcess[str]]:
-        """By script what came of it; they run in one box, one after the other."""
+        """Run scripts one after the other in one box. Return their results by script."""
         done = self.enter(["/bin/sh", "-c", EACH, "sh", *scripts], **changes)
         rows = [row.split("|") for row in done.stdout.splitlines()]
         assert (done.returncode, len(rows)) == (0, len(scripts)), done
@@ -145,7 +145,7 @@ class Place:
         outer: dict[str, str] | None = None,
         **changes: Any,
     ) -> subprocess.CompletedProcess[str]:
-        """``between`` happens when the box is prepared, but not yet entered."""
+        """Run a program in a box; ``between`` is called when the box is prepared but not entered yet."""
 
         async def work() -> subprocess.CompletedProcess[str]:
             boxed = await self.prepare(**changes)
@@ -169,7 +169,7 @@ class Place:
             finally:
                 boxed.release()
 
-        probed(self.uid)  # before the fork, so that it is kept
+        probed(self.uid)  # before the fork, so that it is cached
         return as_user(self.uid, lambda: asyncio.run(work()))
 
     async def prepare(self, box: str = "box", **changes: Any) -> PreparedSandbox:
@@ -182,13 +182,13 @@ class Place:
         )
 
     def files(self) -> list[str]:
-        """All there is in the workspace."""
+        """Return all paths in the workspace."""
         return sorted(str(path.relative_to(self.workspace)) for path in self.workspace.rglob("*"))
 
 
 @contextmanager
 def place(uid: int) -> Iterator[Place]:
-    """In /var/tmp, for /tmp is another one inside."""
+    """Yield a place in /var/tmp, because a box has another /tmp."""
     root = Path(tempfile.mkdtemp(prefix="ai-session-box-", dir="/var/tmp"))
     try:
         made = Place(uid, root)
@@ -202,7 +202,7 @@ def place(uid: int) -> Iterator[Place]:
 
 
 def python_inside() -> tuple[str, tuple[str, ...]]:
-    """An interpreter and what must be readable for it."""
+    """Return an interpreter and the paths that must be readable for it."""
     if os.access("/usr/bin/python3", os.X_OK):
         return "/usr/bin/python3", ()
     return os.path.realpath(sys.executable), (sys.base_prefix,)

@@ -1,4 +1,4 @@
-"""The real command line as processes, on pipes and on terminals, in a world of its own."""
+"""The real command line as processes, on pipes and terminals, in a home of its own."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ LINE = [sys.executable, "-m", "ai_session"]
 
 
 class CommandLine:
-    """``ai-session`` where one folder is HOME and current; leaving it ends the daemon and every session.
+    """``ai-session`` with one folder as HOME and current directory. Its exit ends the daemon and every session.
 
-    ``HOME`` among the variables is for somebody whose daemon lives elsewhere.
+    ``HOME`` among the variables is for a user whose daemon has another home.
     """
 
     def __init__(self, home: Path, **variables: str) -> None:
@@ -47,7 +47,7 @@ class CommandLine:
                 gone = os.pidfd_open(client.hello["pid"])
                 if (Path(client.request("status")["directory"]) / "sessions").exists():
                     client.request("stop", sessions=True)
-                else:  # it would load all that ends sessions and puts it on record
+                else:  # without sessions, a signal avoids loading the modules that end them
                     os.kill(client.hello["pid"], signal.SIGTERM)
         except DaemonUnavailable:
             self.run("daemon", "stop")  # sessions may be left
@@ -56,14 +56,14 @@ class CommandLine:
         os.close(gone)
 
     def end_sessions(self) -> None:
-        """As leaving, for a daemon that others use afterwards."""
+        """Close all sessions of a daemon that other tests use afterwards."""
         with self.client() as client:
             for row in client.call("list_sessions").structured["sessions"]:
                 client.call("close_session", session_id=row["session_id"])
 
     @contextmanager
     def client(self, *, start: bool = True) -> Iterator[ControlClient]:
-        """The connection a verb has, without a process for it."""
+        """Yield the connection that a verb has, in this process."""
         if start:
             forked.daemon(self.env)
         with environment(self.env):
@@ -72,7 +72,7 @@ class CommandLine:
             yield client
 
     def run(self, *words: str, code: int = 0, **options: Any) -> subprocess.CompletedProcess[Any]:
-        """One verb on pipes, with ``typed`` in a person's window; its exit code must be ``code``."""
+        """Run a verb on pipes, with ``typed`` in a person's window; its exit code must be ``code``."""
         text, given = options.get("text", True), options.get("input")
         status, out, err = forked.run(
             "ai_session",
@@ -88,16 +88,16 @@ class CommandLine:
         return subprocess.CompletedProcess(words, status, *streams)
 
     def out(self, *words: str, **options: Any) -> str:
-        """Standard output of a verb that succeeds."""
+        """Run a verb that must succeed and return its standard output."""
         return self.run(*words, **options).stdout
 
     def json(self, *words: str, code: int = 0) -> Any:
-        """The document of a verb with ``--json``."""
+        """Run a verb with ``--json`` and return its parsed output."""
         return json.loads(self.run(words[0], "--json", *words[1:], code=code).stdout)
 
     @contextmanager
     def start(self, *words: str) -> Iterator[Forked]:
-        """A verb that goes on, its output on an unbuffered pipe; killed when the test leaves it."""
+        """Yield a running verb with its output on an unbuffered pipe, which is killed afterwards."""
         process = forked.piped("ai_session", words, cwd=self.home, env=self.env)
         try:
             yield process
@@ -105,16 +105,16 @@ class CommandLine:
             process.close()
 
     def spawn(self, *words: str, size: tuple[int, int] = (24, 80)) -> Person:
-        """A verb on a terminal of its own."""
+        """Start a verb on a terminal of its own."""
         return Person("ai_session", words, cwd=self.home, env=self.env, size=size)
 
     def daemon_pid(self) -> int:
-        """The daemon that runs."""
+        """Return the process id of the running daemon."""
         with self.client(start=False) as client:
             return client.hello["pid"]
 
 
 def finish(process: Forked) -> tuple[str, str]:
-    """The rest of what it prints, once it has ended."""
+    """Wait for the end and return the rest of output and errors."""
     out, err = process.communicate(timeout=BOUND_SECONDS)
     return out.decode(), err.decode()

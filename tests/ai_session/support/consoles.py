@@ -1,4 +1,4 @@
-"""The console as a person starts it in a terminal, and what else may reach its port: plain requests, raw WebSockets."""
+"""The console as a person starts it in a terminal, and other access to its port: plain requests, raw WebSockets."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Facts = dict[str, Any]
 
 
 class Console:
-    """One that runs."""
+    """A running console."""
 
     def __init__(self, person: forked.Person) -> None:
         self._person = person
@@ -36,26 +36,26 @@ class Console:
         return f"http://127.0.0.1:{self.port}"
 
     def code(self) -> str:
-        """One that was not used."""
+        """Return a new code, which was not used yet."""
         self._person.send("\r")
         self._person.expect(LINK)
         return self._person.match[2].decode()
 
     def link(self) -> str:
-        """For one tab."""
+        """Return a new link, which is valid for one tab."""
         return f"{self.origin}/#k={self.code()}"
 
     def killed(self) -> None:
-        """It gets no chance to say anything."""
+        """Kill the console, which gets no chance to send anything."""
         self._person.program.kill()
         self._person.program.wait()
 
     def says(self, text: str) -> None:
-        """Waits until it has said so in its terminal."""
+        """Wait until it has printed ``text`` in its terminal."""
         self._person.expect_exact(text)
 
     def request(self, method: str, path: str, body: Any = None, **headers: str) -> tuple[int, bytes, Mapping[str, str]]:
-        """Status, body and headers of an answer; the headers given replace those of a program that means no harm."""
+        """Send a request; return status, body and headers. ``headers`` replace those of a harmless program."""
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=BOUND_SECONDS)
         try:
             connection.putrequest(method, path, skip_host=True, skip_accept_encoding=True)
@@ -71,7 +71,7 @@ class Console:
             connection.close()
 
     def token(self) -> str:
-        """Of a new tab."""
+        """Sign a new tab in and return its token."""
         status, body, _ = self.request("POST", "/login", {"code": self.code()})
         assert status == 200, body
         return json.loads(body)["token"]
@@ -79,7 +79,7 @@ class Console:
 
 @contextmanager
 def console(home: Path, *words: str, directory: Path | None = None) -> Iterator[Console]:
-    """Started in a person's window with ``words``, at home or in another directory, and ended with Ctrl-C."""
+    """Yield a console started in a person's window, in ``home`` or another directory, and ended with Ctrl-C."""
     env = {**living_in(home), "PYTHONPATH": str(forked.ROOT)}
     given = ["console", "--no-open", "--port", "0", "--link-seconds", "3600", *words]
     person = forked.Person("ai_session", given, cwd=directory or home, env=env, size=(24, 200))
@@ -95,7 +95,7 @@ def console(home: Path, *words: str, directory: Path | None = None) -> Iterator[
 
 
 class Tab:
-    """A WebSocket with no page behind it. ``status`` is 101 where it was let in."""
+    """A WebSocket without a page. ``status`` is 101 if it was accepted."""
 
     def __init__(self, console: Console, **headers: str) -> None:
         self._socket = socket.create_connection(("127.0.0.1", console.port), timeout=BOUND_SECONDS)
@@ -120,7 +120,7 @@ class Tab:
     def _next(self) -> AcceptConnection | RejectConnection | TextMessage | BytesMessage | CloseConnection:
         while not self._events:
             data = b""
-            with suppress(ConnectionError):  # it was ended before all was read
+            with suppress(ConnectionError):  # the console closed it before all was read
                 data = self._socket.recv(1 << 16)
             self._wire.receive_data(data or None)
             self._events = list(self._wire.events())
@@ -131,18 +131,18 @@ class Tab:
         self._socket.sendall(self._wire.send(message))
 
     def raw(self, data: bytes) -> None:
-        """Bytes as they are; who has ended the connection meanwhile does not read them all."""
+        """Send bytes unframed. An error of a connection that the console has closed is ignored."""
         with suppress(ConnectionError):
             self._socket.sendall(data)
 
     def text(self) -> str:
-        """The next message, a short text."""
+        """Return the next message, which must be a short text."""
         event = self._next()
         assert isinstance(event, TextMessage)
         return event.data
 
     def hear(self) -> Facts | None:
-        """The next message without its bytes; None where the connection was closed, ``closed`` says with which code."""
+        """Return the next message without its bytes; None if the connection was closed, with the code in ``closed``."""
         text: str | bytes = ""
         while True:
             event = self._next()
@@ -155,10 +155,10 @@ class Tab:
                 return json.loads(text if isinstance(text, str) else bytes(text).partition(b"\n")[0])
 
     def ask(self, method: str, **params: Any) -> Facts:
-        """The answer to a request."""
+        """Send a request and return its response."""
         self._number += 1
         self.say(json.dumps({"id": self._number, "method": method, "params": params}))
-        while (told := self.hear()) is not None and told.get("id") != self._number:
+        while (message := self.hear()) is not None and message.get("id") != self._number:
             pass
-        assert told is not None, self.closed
-        return told
+        assert message is not None, self.closed
+        return message

@@ -1,5 +1,7 @@
-"""One request to a daemon: ``control_request.py SOCKET METHOD PARAMS`` prints its result or error. A process of its
-own may have a window, which makes it a person's."""
+"""One request to a daemon: ``control_request.py SOCKET METHOD PARAMS`` prints its result or error.
+
+A process of its own can have a window, which makes it a person's.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,7 @@ BOUND_SECONDS = 200.0
 
 
 def control(address: str, method: str, params: dict[str, Any]) -> dict[str, Any]:
-    """Its result or error."""
+    """Send a request and return its result or error."""
     with socket.socket(socket.AF_UNIX) as link, link.makefile("rb") as answers:
         link.settimeout(BOUND_SECONDS)
         link.connect(address)

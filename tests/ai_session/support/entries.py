@@ -1,4 +1,4 @@
-"""A daemon whose every way in is tried: what the audit says of each, and whether anything changed on the disk."""
+"""A daemon for tests of all its interfaces, with the audit log of each call and the changes on the disk."""
 
 from __future__ import annotations
 
@@ -26,21 +26,21 @@ from tests.support.bounds import pause
 
 SHUT = '[[policy.rules]]\nid = "shut"\ndecision = "deny"\ntools = ["*"]\n'
 OWN = {"audit", "daemon.log", "lock", "sock"}
-"""What a daemon writes for itself, whatever is asked of it."""
+"""The files that a daemon writes for itself, regardless of requests."""
 
 Pair = tuple[dict[str, Any], dict[str, Any]]
-"""Both records of one call."""
+"""The start record and the end record of a call."""
 
 
 class Audit:
-    """The log of a runtime directory, from now on."""
+    """The audit log of a runtime directory from now on."""
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory / "audit"
         self._seen = max((record["seq"] for record in records(lines(self.directory))), default=0)
 
     def calls(self) -> list[Pair]:
-        """Calls begun since the last look, each with its one end."""
+        """Return the calls begun since the last query, each with its only end record."""
         fresh = [record for record in records(lines(self.directory)) if record["seq"] > self._seen]
         self._seen = fresh[-1]["seq"] if fresh else self._seen
         starts = [record for record in fresh if record["event"] == "tool.start"]
@@ -53,22 +53,22 @@ class Audit:
         return pairs
 
     def newest(self, event: str) -> dict[str, Any]:
-        """The last record of that event, however old."""
+        """Return the last record of an event, however old."""
         return [record for record in records(lines(self.directory)) if record["event"] == event][-1]
 
     def tools(self) -> list[str]:
-        """What these calls asked for, in order."""
+        """Return the tools of the calls since the last query, in order."""
         return [begin["tool"] for begin, _ in self.calls()]
 
     def denied(self) -> list[str]:
-        """As ``tools``; each must have been denied by the rule."""
+        """Return the tools of the calls since the last query, all of which the rule must have denied."""
         pairs = self.calls()
         assert all((end["outcome"], end["rule"]) == ("denied", "shut") for _, end in pairs), pairs
         return [begin["tool"] for begin, _ in pairs]
 
 
 def verb(home: Path, *words: str) -> tuple[int, str]:
-    """A verb of who lives there, in this process: exit code, and all it printed."""
+    """Run a verb with this home in this process; return its exit code and all it printed."""
     printed = io.TextIOWrapper(io.BytesIO(), write_through=True)
     before = sys.argv
     sys.argv = ["ai-session", *words]
@@ -102,15 +102,15 @@ class House:
         return runtime(self.home)
 
     def verb(self, *words: str) -> tuple[int, str]:
-        """A verb in this process: exit code, and all it printed."""
+        """Run a verb in this process; return its exit code and all it printed."""
         return verb(self.home, *words)
 
     def open(self, rules: str = "") -> None:
-        """Everything is allowed, from the next daemon on, but what ``rules`` say."""
+        """Allow everything but what ``rules`` decide otherwise, from the next daemon on."""
         self._config.write_text(UNBOXED + rules)
 
     def shut(self, rules: str = SHUT) -> None:
-        """Everything is denied, from now on, or what ``rules`` say."""
+        """Apply ``rules`` from now on, which deny everything by default."""
         self.open(rules)
         self.end_daemon()
         self.is_shut = True
@@ -118,13 +118,13 @@ class House:
             denial(client, "rename", session="nowhere", name="x")
 
     def settle(self) -> None:
-        """Returns when no connection but this one is served, so that what they asked for has its end record."""
+        """Wait until no other connection is served, so that all their calls have end records."""
         with contextlib.suppress(DaemonUnavailable), self.line.client(start=False) as client:
             while client.request("status")["connections"] > 1:
                 pause()
 
     def end_daemon(self) -> None:
-        """As a person can without asking it; sessions go on."""
+        """End the daemon by a signal; sessions keep running."""
         (pid,) = daemon_pids(self.home)
         gone = os.pidfd_open(pid)
         os.kill(pid, signal.SIGTERM)
@@ -132,7 +132,7 @@ class House:
         os.close(gone)
 
     def state(self) -> dict[str, str]:
-        """Every file and directory of the home but the daemon's own, and which daemon there is."""
+        """Return every file and directory of the home but the daemon's own, and the running daemon."""
         found = {str(pid): "daemon" for pid in daemon_pids(self.home)}
         for path in self.home.rglob("*"):
             inside = path.relative_to(self.runtime).parts if path.is_relative_to(self.runtime) else ("",)
@@ -142,7 +142,7 @@ class House:
 
 
 def denial(client: ControlClient, method: str, **params: Any) -> str:
-    """What a refused request says."""
+    """Send a request and return its error message."""
     try:
         result = client.request(method, **params)
     except AiSessionError as error:
@@ -152,7 +152,7 @@ def denial(client: ControlClient, method: str, **params: Any) -> str:
 
 @contextmanager
 def house(home: Path, rules: str = "") -> Iterator[House]:
-    """With a daemon and its sessions; all of it has gone afterwards."""
+    """Yield a home with a daemon and its sessions, all of which end afterwards."""
     made = House(home)
     made.open(rules)
     (home / "w").mkdir()

@@ -1,4 +1,4 @@
-"""A client of FluxLoop's: lines to a server process, or to the daemon's socket."""
+"""A FluxLoop client, which sends lines to a server process or to the daemon's socket."""
 
 from __future__ import annotations
 
@@ -25,18 +25,18 @@ TOOLS = [
 
 
 class Flux(Client):
-    """One server process that speaks it."""
+    """A server process that speaks FluxLoop."""
 
     def __init__(self, home: Path, command: list[str] = FLUXLOOP, **options: Any) -> None:
         super().__init__(command, env=living_in(home), cwd=home, **options)
 
     def told(self, message: Any) -> Message:
-        """The answer to one message."""
+        """Send a message and return the response."""
         self.write(json.dumps(message) + "\n")
         return self.read()
 
     def tool(self, tool: str, **params: Any) -> Message:
-        """The answer to one request."""
+        """Send a request and return the response."""
         self._id += 1
         answer = self.told({"type": "request", "id": self._id, "tool": tool, "params": params})
         assert answer["id"] == self._id
@@ -44,7 +44,7 @@ class Flux(Client):
 
 
 class Socket:
-    """A connection to a daemon that says itself in which role it comes."""
+    """A connection to a daemon that names its role itself."""
 
     def __init__(self, home: Path, role: str, **more: Any) -> None:
         self._link = socket.socket(socket.AF_UNIX)
@@ -67,7 +67,7 @@ class Socket:
         return json.loads(self.line())
 
     def rest(self) -> list[Message]:
-        """All that comes once nothing more is sent, up to the end."""
+        """Close the sending side and return all messages until the end."""
         self._link.shutdown(socket.SHUT_WR)
         return [json.loads(line) for line in self._lines]
 

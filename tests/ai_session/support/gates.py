@@ -1,4 +1,4 @@
-"""A gate whose parts live in memory and keep one journal of what they were asked, in order."""
+"""A gate whose parts are in memory and write their calls, in order, into one journal."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ ASK = {"id": "first", "decision": "ask", "tools": ["*"]}
 
 
 class Journal(list[str]):
-    """What was asked; the same thing twice in a row is one entry."""
+    """The calls of the parts; equal ones in a row are one entry."""
 
     def note(self, what: str) -> None:
         if self[-1:] != [what]:
@@ -53,7 +53,7 @@ class Journal(list[str]):
 
 @dataclass
 class Record:
-    """Both records of a call. ``outcome`` is empty before the end."""
+    """The start and end record of a call in one. ``outcome`` is empty before the end."""
 
     call_id: str
     principal: Principal
@@ -66,7 +66,7 @@ class Record:
 
 
 class MemoryAudit:
-    """Keeps records. ``slow``: begin waits for ``go``; ``problem`` is raised where room is required."""
+    """An audit log in memory, whose ``require_room`` raises ``problem`` if it is set."""
 
     def __init__(self, journal: Journal) -> None:
         self._journal = journal
@@ -102,7 +102,7 @@ class MemoryAudit:
 
 
 class JournalRates(RateLimiter):
-    """The real limits, while no time passes."""
+    """The real rate limits, with a clock that stands still."""
 
     def __init__(self, journal: Journal, per_minute: Mapping[str, int]) -> None:
         super().__init__(per_minute, clock=lambda: 0.0)
@@ -114,7 +114,7 @@ class JournalRates(RateLimiter):
 
 
 class JournalPolicy(PolicyInForce):
-    """The real policy."""
+    """The real policy, with entries in the journal."""
 
     def __init__(self, journal: Journal, configured: Policy, path: Path) -> None:
         super().__init__(configured, path)
@@ -126,7 +126,7 @@ class JournalPolicy(PolicyInForce):
 
 
 class JournalMasking(Masking):
-    """The real masks."""
+    """The real masking, with entries in the journal."""
 
     def __init__(self, journal: Journal, key: Path) -> None:
         super().__init__(key, ("*_TOKEN",), ())
@@ -138,7 +138,7 @@ class JournalMasking(Masking):
 
 
 class EveryPerson:
-    """Takes whoever did not come as a client for a person."""
+    """A check that accepts each principal of kind ``person`` as a person."""
 
     async def standing(self, principal: Principal) -> Standing:
         person = principal.kind == "person"
@@ -162,7 +162,7 @@ class EveryPerson:
 
 
 class MemoryConsent:
-    """Gives ``word``, raises it, or waits for it where there is none."""
+    """Consent that returns or raises ``word``, or never returns if that is None."""
 
     def __init__(self, journal: Journal) -> None:
         self._journal = journal
@@ -213,7 +213,7 @@ class MemoryConsent:
 
 
 class MemoryKeys:
-    """Results by key."""
+    """Results of calls in memory, by call key."""
 
     def __init__(self, journal: Journal) -> None:
         self._journal = journal
@@ -236,7 +236,7 @@ class MemoryKeys:
 
 
 class World:
-    """A gate with one tool of each effect: ``read``, ``write`` … Each answers ``text``, or does what ``act`` does."""
+    """A gate with a tool for each effect: ``read``, ``write`` … Each calls ``act``, if set, and returns ``text``."""
 
     def __init__(
         self,
@@ -309,11 +309,11 @@ class World:
         return [Tool(str(e), str(e), "Sample.", e, Sample, run, out, subject=subject) for e in Effect]
 
     async def call(self, name: str = "execute", /, principal: Principal = CLIENT, **given: Any) -> ToolResult:
-        """One call with the arguments ``given``; its record is the newest."""
+        """Call a tool with the arguments ``given``; ``record`` is then the call's."""
         arguments = {"text": "x", **given}
         return await self.gate.call(ToolCall(principal, name, arguments, f"call_{len(self.audit.records) + 1}"))
 
     @property
     def record(self) -> Record:
-        """The newest."""
+        """The newest record."""
         return self.audit.records[-1]

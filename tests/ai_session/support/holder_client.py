@@ -1,4 +1,4 @@
-"""A blocking peer of the holder, and the ways to start it and to see what it does."""
+"""A blocking client of the holder, and functions that start and inspect holders."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ PATHS = [str(PACKAGE.parent), str(Path(ptyprocess.__file__).parents[1])]
 
 
 class Client:
-    """A blocking peer of the holder. ``events`` are what it was told unasked."""
+    """A blocking client of the holder. ``events`` are messages that are not responses."""
 
     def __init__(self, runtime: Path) -> None:
         sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
@@ -82,12 +82,12 @@ class Client:
         return self.ask("spawn", (), **fields)
 
     def exit_of(self, session_id: str) -> tuple[int | None, int | None]:
-        """Takes the session; how its child ended, waited for when it is not yet known."""
-        told = self.ask("take", id=session_id)["exit"] or self.event()
-        return told["code"], told["signal"]
+        """Take the session and return its child's exit code and signal, waiting for its end if needed."""
+        ending = self.ask("take", id=session_id)["exit"] or self.event()
+        return ending["code"], ending["signal"]
 
     def close(self) -> None:
-        """Idempotent."""
+        """Close the connection and the received descriptors. Idempotent."""
         self.channel.close()
         while self.received:
             os.close(self.received.pop())
@@ -131,7 +131,7 @@ class Keeper:
         return client
 
     def pid(self) -> int:
-        """Of the holder that answers; the round trip shows that it still serves."""
+        """Return the process id of the holder; the round trip shows that it still responds."""
         client = Client(self.runtime)
         try:
             return client.ask("version")["pid"]
@@ -139,7 +139,7 @@ class Keeper:
             client.close()
 
     def log(self, session_id: str, condition: Callable[[bytes], bool]) -> bytes:
-        """The session's log, once ``condition`` holds; the holder's answers pace the looking."""
+        """Wait until ``condition`` holds for a session's log and return it. Requests to the holder pace the checks."""
         while True:
             self.pid()
             log = MappedLog(self.runtime / session_id / "log")
@@ -149,7 +149,7 @@ class Keeper:
                 return data
 
     def stop(self) -> None:
-        """Ends what is there, if anything."""
+        """End the holder, if there is one, and close all clients."""
         for client in self.clients:
             client.close()
         with suppress(FileNotFoundError, ConnectionRefusedError, ConnectionResetError, EOFError):

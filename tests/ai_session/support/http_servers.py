@@ -1,4 +1,4 @@
-"""A front on a real port before a real daemon, signed into with tokens that a test hands out, and raw HTTP to it."""
+"""A front on a real port before a real daemon, with tokens that a test issues, and raw HTTP to it."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ MODERN, LEGACY = "2026-07-28", "2025-11-25"
 
 @dataclass
 class Tokens:
-    """Hands tokens out, and judges them as a verifier of the SDK does."""
+    """An issuer of tokens that is also a token verifier of the SDK."""
 
     url: str
     known: dict[str, AccessToken] = field(default_factory=dict[str, AccessToken])
@@ -56,7 +56,7 @@ class Tokens:
 
 @dataclass
 class Here:
-    """One front that runs. ``tokens`` is None where nobody signs in."""
+    """A running front. ``tokens`` is None if it needs no signing in."""
 
     place: ListenAddress
     front: HttpServer
@@ -76,7 +76,7 @@ class Here:
         return found | ({"Authorization": f"Bearer {token}"} if token else {})
 
     async def modern(self, method: str, params: Message | None = None, token: str = "", **more: str) -> httpx2.Response:
-        """One request of 2026-07-28."""
+        """Send a request of protocol version 2026-07-28."""
         given = params or {}
         sent = {**given, "_meta": ENVELOPE | given.get("_meta", {})}
         named = given.get("name") or given.get("uri")
@@ -85,30 +85,30 @@ class Here:
         return await self.http.post(self.url, json=body, headers=self.headers(token, **(headers | more)))
 
     async def call(self, tool: str, /, *, token: str = "", **arguments: Any) -> Message:
-        """The result of a tool."""
+        """Call a tool and return its result."""
         answer = await self.modern("tools/call", {"name": tool, "arguments": arguments}, token)
         assert answer.status_code == 200, (answer.status_code, answer.text)
         return answer_of(answer)["result"]
 
     async def post(self, message: Any, token: str = "", session: str = "", **more: str) -> httpx2.Response:
-        """One message of the handshake era."""
+        """Send a message of the handshake era."""
         headers = {"MCP-Protocol-Version": LEGACY, **({"Mcp-Session-Id": session} if session else {}), **more}
         return await self.http.post(self.url, json=message, headers=self.headers(token, **headers))
 
     async def handshake(self, token: str = "", capabilities: Message | None = None) -> str:
-        """A session of the handshake era."""
+        """Do the handshake and return the id of the MCP session."""
         info = {"name": "wire", "version": "1"}
         params = {"protocolVersion": LEGACY, "capabilities": capabilities or {}, "clientInfo": info}
         begun = await self.post({"jsonrpc": "2.0", "id": 0, "method": "initialize", "params": params}, token)
         assert begun.status_code == 200, (begun.status_code, begun.text)
         assert answer_of(begun)["result"]["protocolVersion"] == LEGACY
         session = begun.headers["mcp-session-id"]
-        told = await self.post({"jsonrpc": "2.0", "method": "notifications/initialized"}, token, session)
-        assert told.status_code == 202
+        response = await self.post({"jsonrpc": "2.0", "method": "notifications/initialized"}, token, session)
+        assert response.status_code == 202
         return session
 
     async def raw(self, data: bytes, *, over: bool = False) -> bytes:
-        """Bytes in, and all that comes until the server closes; ``over``: no more come in."""
+        """Send bytes and return all until the server closes. With ``over``, the sending side is closed."""
         async with self.line() as (reader, writer):
             writer.write(data)
             if over:
@@ -118,7 +118,7 @@ class Here:
 
     @asynccontextmanager
     async def line(self) -> AsyncGenerator[tuple[asyncio.StreamReader, asyncio.StreamWriter]]:
-        """A connection of one's own."""
+        """Yield a connection of its own."""
         reader, writer = await asyncio.open_connection("127.0.0.1", self.port)
         try:
             yield reader, writer
@@ -127,17 +127,17 @@ class Here:
 
 
 def called(tool: str, /, **arguments: Any) -> Message:
-    """A call of the handshake era."""
+    """Return the message of a tool call in the handshake era."""
     return {"jsonrpc": "2.0", "id": 5, "method": "tools/call", "params": {"name": tool, "arguments": arguments}}
 
 
 def answer_of(response: httpx2.Response) -> Message:
-    """The one answer in a response, of either kind."""
+    """Return the message in a response, which is JSON or the last one of a stream."""
     return answers_in(response.text)[-1] if "event-stream" in response.headers["content-type"] else response.json()
 
 
 def answers_in(text: str) -> list[Message]:
-    """The messages of a stream."""
+    """Return the messages of a stream."""
     return [json.loads(line.removeprefix("data:")) for line in text.splitlines() if line.startswith("data: {")]
 
 
@@ -157,7 +157,7 @@ async def running(
     bound_seconds: float = BOUND_SECONDS,
     **settings: Any,
 ) -> AsyncGenerator[Here]:
-    """A front for the daemon of a home, which is there before it and goes on."""
+    """Yield a front for the daemon of a home, which is started before it and keeps running."""
     chosen = HttpSettings(port=0, **settings)
     forked.daemon(living_in(home))
     with environment(living_in(home)):

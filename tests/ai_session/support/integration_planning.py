@@ -1,4 +1,4 @@
-"""Plans of a directory, made and judged."""
+"""Integration plans of a directory, and their validation."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Small projects of every kind that a terminal can be integrated into, and a client that applies plans."""
+"""Small projects of each kind that FluxLoop's plans are for, and a client that applies the plans."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Plan = dict[str, Any]
 
 @dataclass(frozen=True)
 class Project:
-    """Files, the framework, and what its plan touches: new files, and files that are changed."""
+    """A project's files, its framework, and the files that its plan creates and changes."""
 
     framework: str
     files: Files
@@ -24,7 +24,7 @@ class Project:
     manager: str = ""
 
     def write(self, root: Path) -> Path:
-        """Lays the files below ``root``."""
+        """Write the files below ``root``."""
         for name, text in self.files.items():
             path = root / name
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -33,7 +33,7 @@ class Project:
 
 
 def apply_plan(root: Path, plan: Plan) -> None:
-    """As a client does: what a plan says, to the letter, and nothing where that cannot be done."""
+    """Apply a plan exactly, as a client does, or change nothing if that is impossible."""
     for edit in plan["edits"]:
         path = root / edit["filepath"]
         text = edit["payload"]["import"] + edit["payload"]["code"]
@@ -56,7 +56,7 @@ def apply_plan(root: Path, plan: Plan) -> None:
 
 
 def package(*dependencies: str, **more: Any) -> str:
-    """A package.json that names these."""
+    """Return a package.json that names these dependencies."""
     return json.dumps({"name": "sample", "private": True, "dependencies": dict.fromkeys(dependencies, "*"), **more})
 
 

@@ -1,4 +1,4 @@
-"""Sessions that lose marks of some kinds at random, or take them in twice, and what must hold of them all the same."""
+"""Sessions that lose or repeat marks of some kinds at random, and what must hold for them nevertheless."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ COMMANDS = 4
 
 @dataclass
 class Faults:
-    """``kinds``: how often a mark that is hit is taken in, 0 or 2. By chance: ``share`` of all are hit."""
+    """The faults of a session: a random ``share`` of the marks in ``kinds`` is handled 0 or 2 times, as given there."""
 
     kinds: dict[MarkKind, int]
     seed: int
@@ -42,7 +42,7 @@ class Faults:
 
 
 class FaultySession(Session):
-    """A session that mishears, by its name."""
+    """A session with faulty marks, according to the plan of its name."""
 
     plans: ClassVar[dict[str, Faults]] = {}
 
@@ -57,7 +57,7 @@ class FaultyManager(SessionManager):
 
 
 async def begun(session: Session, command: str, command_id: str) -> RunningCommand:
-    """The command, begun; a session is refused as busy while nobody knows yet that its typed line has ended."""
+    """Begin a command, trying again while the session is busy because its typed line is not known to have ended."""
     async with asyncio.timeout(BOUND_SECONDS):
         while True:
             try:
@@ -67,8 +67,11 @@ async def begun(session: Session, command: str, command_id: str) -> RunningComma
 
 
 async def play(manager: SessionManager, shell: str, name: str, faults: Faults, directory: Path) -> list[str]:
-    """What is wrong: an exit code that was not the command's, a command run twice or not at all, a session that is not
-    usable in time. When the marks arrive again, all is exact."""
+    """Run commands in a session with faults and return what is wrong.
+
+    Wrong are an exit code other than the command's, a command run twice or not at all, and a session that is not usable
+    in time. After the faults, all must be exact.
+    """
     wrong: list[str] = []
     loop = asyncio.get_running_loop()
     FaultySession.plans[name] = faults

@@ -1,4 +1,4 @@
-"""A client on the wire: pipes, raw lines, nothing of the SDK between test and server."""
+"""An MCP client of pipes and raw lines, without the SDK between test and server."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 SERVER = [sys.executable, "-m", "ai_session", "mcp-server", "--stdio"]
 DATA = Path(__file__).parents[2] / "data/wire"
 FAR = [sys.executable, str(DATA / "window.py")]
-"""A server whose client is a process of its own. Were it nobody's child, its client would be whoever takes in orphans,
-which may be an ancestor of all tests: systemd for a person's desktop."""
+"""A server whose client is a process of its own. Without that parent, its client would be the process that adopts
+orphans, which may be an ancestor of all tests: systemd for a person's desktop."""
 ENVELOPE = {
     "io.modelcontextprotocol/protocolVersion": "2026-07-28",
     "io.modelcontextprotocol/clientInfo": {"name": "wire", "version": "1"},
@@ -37,12 +37,11 @@ Message = dict[str, Any]
 
 
 class Client:
-    """One server process and the pipes to it.
+    """A server process and the pipes to it.
 
-    A server of ours is forked, and with an ``env`` its daemon before it; without, it starts the daemon itself where
-    there is none. With ``anew``, or what is about descriptors and groups of processes, and of another interpreter, the
-    command is executed, and so is the daemon that it starts. With ``script`` the forked server begins with that file,
-    and so does a daemon that it starts itself.
+    A server of this project is forked, and with an ``env`` its daemon before it; without, it starts the daemon itself
+    if there is none. With ``anew``, other options of Popen or another interpreter, the command is executed, as is the
+    daemon that it starts. With ``script``, the forked server begins with that file, as does a daemon that it starts.
     """
 
     def __init__(self, command: list[str] = SERVER, *, anew: bool = False, script: str = "", **options: Any) -> None:
@@ -52,7 +51,7 @@ class Client:
         if given_daemon and options.get("env"):
             forked.daemon(options["env"])
         self.process: subprocess.Popen[bytes] | Forked
-        # As hosts do: the group of the test's own process would make a client of all that this run starts.
+        # As hosts do. In the test's own process group, all that this run starts would belong to the client.
         if loaded:
             env = {"PYTHONPATH": str(forked.ROOT), **(options.get("env") or os.environ)}
             words, script = ([], command[1]) if command == FAR else (command[3:], script)
@@ -80,7 +79,7 @@ class Client:
                     pipe.close()
 
     def write(self, data: bytes | str | Message) -> None:
-        """Bytes and text as they are, a message as one line."""
+        """Write bytes or text as they are, or a message as one line."""
         if isinstance(data, dict):
             data = json.dumps(data) + "\n"
         assert self.process.stdin
@@ -89,7 +88,7 @@ class Client:
             left = left[self.process.stdin.write(left) or 0 :]
 
     def line(self, seconds: float = BOUND_SECONDS) -> bytes:
-        """The next line; b"" at the end of the stream. Raises TimeoutError."""
+        """Return the next line, or b"" at the end of the stream. Raises TimeoutError."""
         assert self.process.stdout
         deadline = time.monotonic() + seconds
         searched = 0
@@ -108,25 +107,25 @@ class Client:
         return line
 
     def read(self, seconds: float = BOUND_SECONDS) -> Message:
-        """The next message but for those that say that there are other sessions now: they come when they come."""
+        """Return the next message, ignoring notifications about the list of sessions, which arrive at any time."""
         while (message := self.message(seconds)).get("method") == "notifications/resources/list_changed":
             pass
         return message
 
     def message(self, seconds: float = BOUND_SECONDS) -> Message:
-        """The next message."""
+        """Return the next message."""
         line = self.line(seconds)
         assert line, "the server closed its output"
         return json.loads(line)
 
     def answered(self) -> Message:
-        """The result that the next message is."""
+        """Return the result in the next message."""
         message = self.read()
         assert "result" in message, message
         return message["result"]
 
     def request(self, method: str, params: Message | None = None, *, modern: bool = False) -> int:
-        """Send a request; its id."""
+        """Send a request and return its id."""
         self._id += 1
         message: Message = {"jsonrpc": "2.0", "id": self._id, "method": method}
         if modern:
@@ -137,7 +136,7 @@ class Client:
         return self._id
 
     def ask(self, method: str, params: Message | None = None, *, modern: bool = False) -> Message:
-        """The answer to a request; notifications before it are dropped, any other message fails."""
+        """Send a request and return its response. Notifications before it are dropped; other messages fail the test."""
         wanted = self.request(method, params, modern=modern)
         while "id" not in (message := self.read()):
             pass
@@ -159,7 +158,7 @@ class Client:
         return result
 
     def end(self) -> tuple[int, float]:
-        """Close standard input: exit status and the seconds it took, as OwnTime has them."""
+        """Close standard input; return the exit status and the seconds until the end, as OwnTime measures them."""
         assert self.process.stdin
         taken = OwnTime(self.process)
         self.process.stdin.close()
@@ -167,7 +166,7 @@ class Client:
         return self.process.wait(), seconds
 
     def signalled(self, number: int) -> tuple[int, float]:
-        """Exit status after a signal and the seconds it took, as OwnTime has them."""
+        """Send a signal; return the exit status and the seconds until the end, as OwnTime measures them."""
         taken = OwnTime(self.process)
         self.process.send_signal(number)
         seconds = taken.seconds_to_its_end()
@@ -175,13 +174,13 @@ class Client:
 
 
 def living_in(home: Path) -> dict[str, str]:
-    """The environment of a client whose HOME that is."""
+    """Return the environment of a client with this HOME."""
     return {**os.environ, "HOME": str(home)}
 
 
 @contextmanager
 def double(*flags: str, home: Path | None = None, logs: str = "") -> Iterator[Forked]:
-    """A daemon whose gate is a double; listening when this returns. In the end it must have logged ``logs``."""
+    """Yield a listening daemon whose gate is a double. At the end its log must contain ``logs``, or be empty."""
     home = home or Path(os.environ["HOME"])
     log, script = home / "double.log", str(DATA / "double_daemon.py")
     log.unlink(missing_ok=True)
@@ -199,12 +198,12 @@ def double(*flags: str, home: Path | None = None, logs: str = "") -> Iterator[Fo
 
 
 def runtime(home: Path | None = None) -> Path:
-    """The runtime directory of a HOME, else of this one."""
+    """Return the runtime directory of a HOME, by default of this process's."""
     return (home or Path(os.environ["HOME"])) / ".local/state/ai-session"
 
 
 def daemon_pids(home: Path | None = None) -> list[int]:
-    """Daemons of a HOME that live; not what one of them has just forked and is still to become another program."""
+    """Return the running daemons of a HOME, without children that one has forked but that have not executed yet."""
     found: dict[int, int] = {}
     wanted = {b"daemon", os.fsencode(runtime(home))}
     for pid in pids():
@@ -215,7 +214,7 @@ def daemon_pids(home: Path | None = None) -> list[int]:
 
 
 def stop_daemons(home: Path | None = None) -> None:
-    """End the daemons of a HOME with their sessions, and wait until they are gone."""
+    """End the daemons of a HOME with their sessions, and wait for their ends."""
     for pid in daemon_pids(home):
         gone = os.pidfd_open(pid)
         with suppress(ConnectionError), socket.socket(socket.AF_UNIX) as link:

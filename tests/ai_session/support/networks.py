@@ -1,4 +1,4 @@
-"""An origin server, and a proxy before it that answers on this machine's loopback instead of a box's."""
+"""An origin server, and a proxy before it that listens on this machine's loopback instead of a box's."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ NAME = "origin.test"
 
 
 def certificate(directory: Path) -> Path:
-    """A key and a self-signed certificate for NAME and its sub-domains in one file."""
+    """Write a key and a self-signed certificate for NAME and its sub-domains into one file, and return its path."""
     key = ec.generate_private_key(ec.SECP256R1())
     subject = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, NAME)])
     today = dt.datetime.now(dt.UTC)
@@ -49,7 +49,7 @@ def certificate(directory: Path) -> Path:
 
 @dataclass
 class Origin:
-    """Answers each request with its own first line; keeps what it was sent."""
+    """A server that responds with the first line of the request, and stores what it ``received``."""
 
     port: int = 0
     tls_port: int = 0
@@ -84,7 +84,7 @@ def _length(head: bytes) -> int:
 
 
 def refusal(answer: bytes) -> tuple[bytes, str]:
-    """Status and reason, which stand in the status line, in the header and in the text alike."""
+    """Return status and reason of a refusal, which must be the same in status line, header and text."""
     head, _, body = answer.partition(b"\r\n\r\n")
     status, _, reason = head.partition(b"\r\n")[0].removeprefix(b"HTTP/1.1 ").partition(b" ")
     assert b"\r\nX-Proxy-Error: " + reason + b"\r\n" in head
@@ -98,7 +98,7 @@ def request(target: str, *headers: str, method: str = "GET", version: str = "1.1
 
 @asynccontextmanager
 async def origin(directory: Path) -> AsyncGenerator[Origin]:
-    """A server for HTTP and one for TLS on this machine."""
+    """Yield a server for HTTP and TLS on this machine."""
     running = Origin(certificate=certificate(directory))
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(running.certificate)
@@ -113,13 +113,13 @@ async def origin(directory: Path) -> AsyncGenerator[Origin]:
 
 @dataclass
 class Names:
-    """What names resolve to, and which were asked for."""
+    """A resolver, with the addresses it returns and the names that were ``asked``."""
 
     answers: list[Sequence[str]] = field(default_factory=lambda: [("127.0.0.1",)])
     asked: list[str] = field(default_factory=list[str])
 
     async def resolve(self, name: str, port: int) -> Sequence[str]:
-        """The answers in turn; the last one again and again."""
+        """Return the addresses in turn, the last one repeatedly."""
         self.asked.append(name)
         return self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
 
@@ -146,7 +146,7 @@ class Way:
                 writer.close()
 
     async def connect(self, host: str, port: int) -> tuple[bytes, asyncio.StreamReader, asyncio.StreamWriter]:
-        """The status line of a CONNECT, and the tunnel."""
+        """Send a CONNECT; return the status line and the tunnel."""
         async with asyncio.timeout(BOUND_SECONDS):
             reader, writer = await asyncio.open_connection("127.0.0.1", self.port)
             writer.write(f"CONNECT {host}:{port} HTTP/1.1\r\nHost: {host}:{port}\r\n\r\n".encode())
@@ -154,7 +154,7 @@ class Way:
             return head.partition(b"\r\n")[0], reader, writer
 
     async def get(self, host: str, server: Origin, path: str = "/", *, sni: str | None = None) -> bytes:
-        """The body of a request over TLS through a tunnel to ``host``. Raises ssl.SSLError."""
+        """Send a request over TLS through a tunnel to ``host`` and return the body. Raises ssl.SSLError."""
         status, reader, writer = await self.connect(host, server.tls_port)
         try:
             assert status == b"HTTP/1.1 200 Connection established", status
@@ -169,7 +169,7 @@ class Way:
 
     @property
     def told(self) -> list[tuple[str, str]]:
-        """Kind, and host or reason, of each event."""
+        """The kind, and the reason or host, of each event."""
         return [(event["kind"], str(event.get("why") or event["host"])) for event in self.events]
 
 
@@ -183,7 +183,7 @@ def listener() -> socket.socket:
 async def proxied(
     domains: Sequence[str], ports: Sequence[int], names: Names | None = None, **options: Any
 ) -> AsyncGenerator[Way]:
-    """A proxy to ``domains``, all at this machine's own address unless ``names`` says otherwise."""
+    """Yield a proxy to ``domains``, all at this machine's own address unless ``names`` resolves them otherwise."""
     events: list[dict[str, Any]] = []
 
     def tell(kind: str, **fields: Any) -> None:

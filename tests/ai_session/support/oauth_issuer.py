@@ -1,4 +1,4 @@
-"""Servers of somebody else, on this machine: an issuer with keys and introspection, and a host of documents by TLS."""
+"""Other servers on this machine: an issuer with keys and introspection, and a host of documents with TLS."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def public_jwk(key: Any, key_id: str, **facts: Any) -> dict[str, Any]:
 
 @dataclass
 class Issuer:
-    """What it answers can be changed at any time; ``asked`` counts what it was asked."""
+    """An issuer, whose responses can be changed at any time; ``asked`` counts the requests by path."""
 
     url: str
     keys: list[dict[str, Any]] = field(default_factory=list)
@@ -54,7 +54,7 @@ class Issuer:
     status: int = 200
 
     def reset(self) -> None:
-        """As it was at first."""
+        """Restore the initial state."""
         self.keys = [public_jwk(RSA_KEY, "rsa"), public_jwk(EC_KEY, "ec"), public_jwk(ED_KEY, "ed")]
         self.metadata = {}
         self.tokens = {}
@@ -97,7 +97,7 @@ class Issuer:
 
 
 def listening() -> tuple[socket.socket, int]:
-    """A socket that takes connections already, so that nobody has to wait for a server to begin."""
+    """Return a socket that already accepts connections, so that clients need not wait for the server, and its port."""
     sock = socket.socket()
     sock.bind(("127.0.0.1", 0))
     sock.listen(64)
@@ -131,7 +131,7 @@ def sign(claims: Mapping[str, Any], key: Any = RSA_KEY, algorithm: str = "RS256"
 
 
 def by_hand(header: Mapping[str, Any], claims: Mapping[str, Any], key: rsa.RSAPrivateKey) -> str:
-    """A signed token that no library would make."""
+    """Return a signed token that no library would create."""
     parts = [base64.urlsafe_b64encode(json.dumps(part).encode()).rstrip(b"=") for part in (header, claims)]
     signature = key.sign(b".".join(parts), padding.PKCS1v15(), hashes.SHA256())
     return b".".join([*parts, base64.urlsafe_b64encode(signature).rstrip(b"=")]).decode()
@@ -139,7 +139,7 @@ def by_hand(header: Mapping[str, Any], claims: Mapping[str, Any], key: rsa.RSAPr
 
 @dataclass
 class Documents:
-    """Files by https on this machine, and the authority that vouches for it."""
+    """Files over https on this machine, and the authority that certifies it."""
 
     base: str
     trust: ssl.SSLContext
@@ -147,7 +147,7 @@ class Documents:
     asked: list[str] = field(default_factory=list)
     hosts: list[str] = field(default_factory=list)
     gate: asyncio.Event = field(default_factory=asyncio.Event)
-    """Set: answers are given at once."""
+    """Responses wait until this is set."""
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         request = Request(scope, receive)
@@ -158,7 +158,7 @@ class Documents:
         await Response(body, status, headers)(scope, receive, send)
 
     def put(self, path: str, facts: Any = None, *, status: int = 200, body: bytes = b"", **headers: str) -> str:
-        """Its URL."""
+        """Set the response for a path and return its URL."""
         content = json.dumps(facts).encode() if facts is not None else body
         self.answers[path] = (status, content, {"Content-Type": "application/json", **headers})
         return self.base + path
@@ -177,7 +177,7 @@ async def documents(directory: Path, host: str = "127.0.0.1") -> AsyncIterator[D
 
 
 def authority(directory: Path, host: str) -> tuple[Path, Path]:
-    """A certificate for ``host`` that vouches for itself."""
+    """Write a self-signed certificate for ``host`` and its key, and return their paths."""
     key = ec.generate_private_key(ec.SECP256R1())
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, host)])
     now = dt.datetime.now(dt.UTC)

@@ -1,4 +1,4 @@
-"""The way of the SDK's client when the issuer is another server: its person, its two networks."""
+"""Signing in by the SDK's client if the issuer is another server, with its person and both transports."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Inputs(HTMLParser):
 
 
 class Person:
-    """Somebody at a browser: says ``words`` in whatever form is shown, until the way leads back to the client."""
+    """A person at a browser, who fills ``words`` into each form until redirected to the client."""
 
     def __init__(self, **words: str) -> None:
         self.http = httpx2.AsyncClient(trust_env=False, timeout=BOUND_SECONDS)
@@ -51,7 +51,7 @@ class Person:
             form = {name: self._words.get(name, value) for name, value in inputs.fields.items()}
             place = urljoin(str(page.url), inputs.action)
             page = await self.http.post(place, data=form, headers={"Referer": str(page.url)})
-        raise AssertionError("the way does not lead back")
+        raise AssertionError("it never redirects to the client")
 
 
 def client_of(front: Front, person: Person, memory: Memory) -> OAuthClientProvider:
@@ -69,7 +69,7 @@ def client_of(front: Front, person: Person, memory: Memory) -> OAuthClientProvid
 
 
 class Both(httpx2.AsyncBaseTransport):
-    """The front in this process, the provider over the network."""
+    """A transport to the front in this process and to other servers over the network."""
 
     def __init__(self, front: Front) -> None:
         self._front = httpx2.ASGITransport(front.app)
@@ -84,7 +84,7 @@ class Both(httpx2.AsyncBaseTransport):
 
 
 async def say_who(front: Front, person: Person, memory: Memory) -> str:
-    """What the front answers the SDK's client, which signs ``person`` in on the way."""
+    """Return what the front responds to the SDK's client, which lets ``person`` sign in for it."""
     auth = client_of(front, person, memory)
     async with httpx2.AsyncClient(transport=Both(front), base_url=BASE, auth=auth) as client:
         answer = await client.post("/mcp", json=CALL, headers=CALL_HEADERS)

@@ -1,4 +1,4 @@
-"""A front with OAuth around the SDK's own server, a browser without a screen, and a clock that a test sets."""
+"""A front with OAuth around the SDK's server, a browser without a screen, and a clock that a test sets."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ BASE = "http://127.0.0.1:8765"
 CALLBACK = "http://127.0.0.1:33418/callback"
 PASSWORD = "correct horse battery staple"
 STORED = users.hashed(PASSWORD, (4, 8, 1))
-"""Weaker than people get it, which would take a quarter of a second at each sign-in."""
+"""A weaker hash than users have, which would take a quarter of a second at each sign-in."""
 
 
 class Clock:
@@ -45,7 +45,7 @@ class Clock:
 
 @dataclass
 class Front:
-    """One front. ``said`` is what stood on its terminal, ``events`` what it noted."""
+    """A front. ``said`` are its messages on the terminal, ``events`` those for the audit log."""
 
     access: oauth.Access
     app: Any
@@ -124,7 +124,7 @@ def made(
     clock: Clock | None = None,
     base: str = BASE,
 ) -> Iterator[Front]:
-    """A front, without a running server of the SDK."""
+    """Yield a front without a running server of the SDK."""
     clock, events, said = clock or Clock(), [], []
     around = oauth.OAuthDependencies(
         directory,
@@ -150,7 +150,7 @@ def made(
 
 @asynccontextmanager
 async def opened(*args: Any, **options: Any) -> AsyncIterator[Front]:
-    """``made`` inside a running loop, which it would block."""
+    """Do as ``made`` without blocking the running loop."""
     context = made(*args, **options)
     front = await asyncio.to_thread(context.__enter__)
     try:
@@ -160,7 +160,7 @@ async def opened(*args: Any, **options: Any) -> AsyncIterator[Front]:
 
 
 async def stored(front: Front, work: Callable[[Connection], Any]) -> Any:
-    """What the command line does at the same time: another process's connection to the store."""
+    """Work on the store through a connection of its own, as the command line does."""
 
     def done() -> Any:
         with Store(front.directory / FILE, front.clock) as store:
@@ -175,13 +175,13 @@ async def add_person(front: Front, name: str = "alice", scopes: tuple[str, ...] 
 
 @asynccontextmanager
 async def running(front: Front) -> AsyncIterator[Front]:
-    """The same while the SDK's session manager runs."""
+    """Yield the front while the SDK's session manager runs."""
     async with front.inner.router.lifespan_context(front.inner):
         yield front
 
 
 class Form(HTMLParser):
-    """What a page's only form has: hidden fields, and boxes that are ticked."""
+    """The hidden fields and the checkboxes of a page's only form."""
 
     def __init__(self, text: str) -> None:
         super().__init__()
@@ -212,7 +212,7 @@ class Pkce:
 
 
 def request_for(client_id: str, pkce: Pkce, **changes: str | None) -> str:
-    """The URL a client sends a browser to; a change to None leaves that parameter out."""
+    """Return the URL that a client opens in a browser; a change to None omits a parameter."""
     values: dict[str, str | None] = {
         "response_type": "code",
         "client_id": client_id,
@@ -228,7 +228,7 @@ def request_for(client_id: str, pkce: Pkce, **changes: str | None) -> str:
 
 
 class Browser:
-    """A person at a browser: opens a client's request, signs in, consents."""
+    """A person at a browser, who opens a client's request, signs in and consents."""
 
     def __init__(self, front: Front, address: str = "127.0.0.1") -> None:
         self.front = front
@@ -245,13 +245,13 @@ class Browser:
         return await self.http.post("/authorize", data=form, headers={"Origin": self.front.base})
 
     async def sign_in(self, url: str, name: str = "alice", password: str = PASSWORD) -> httpx2.Response:
-        """The consent page."""
+        """Sign in and return the consent page."""
         page = await self.http.get(url)
         assert page.status_code == 200, page.text
         return await self.send(page, "sign-in", name=name, password=password)
 
     async def consent(self, url: str, scopes: list[str] | None = None) -> dict[str, str]:
-        """What the client's redirect URI is given."""
+        """Sign in, consent, and return the parameters for the client's redirect URI."""
         page = await self.sign_in(url)
         assert page.status_code == 200, page.text
         ticked = Form(page.text).ticked if scopes is None else scopes
@@ -259,13 +259,13 @@ class Browser:
 
 
 def redirected(answer: httpx2.Response) -> dict[str, str]:
-    """The parameters a redirect carries, after a look at where it leads."""
+    """Return the parameters of a redirect."""
     assert answer.status_code == 303, answer.text
     return {name: values[0] for name, values in parse_qs(urlsplit(answer.headers["location"]).query).items()}
 
 
 def redeeming(client: Mapping[str, Any], code: str, pkce: Pkce, **changes: str) -> dict[str, str]:
-    """The form that turns a code into tokens."""
+    """Return the form that exchanges a code for tokens."""
     secret = {"client_secret": client["client_secret"]} if "client_secret" in client else {}
     return {
         "grant_type": "authorization_code",
@@ -280,7 +280,7 @@ def redeeming(client: Mapping[str, Any], code: str, pkce: Pkce, **changes: str) 
 
 
 class Memory:
-    """What a client of the SDK keeps."""
+    """The storage of a client of the SDK."""
 
     def __init__(self) -> None:
         self.tokens: OAuthToken | None = None
@@ -300,7 +300,7 @@ class Memory:
 
 
 async def granted(front: Front, **facts: Any) -> tuple[dict[str, Any], dict[str, Any]]:
-    """A registered client with tokens alice let it have."""
+    """Return a registered client and its tokens, to which alice consented."""
     client, pkce = await front.register(**facts), Pkce()
     async with Browser(front) as browser:
         answer = await browser.consent(request_for(client["client_id"], pkce))

@@ -1,5 +1,7 @@
-"""``python -m tests.ai_session.support.oauth_writer FILE``: grants, tokens and refreshes without end, each told on
-standard output once it is done: a line of the access token and the refresh token that hold now."""
+"""``python -m tests.ai_session.support.oauth_writer FILE`` creates grants and refreshes tokens without end.
+
+After each, it prints a line with the access token and the refresh token that are valid then.
+"""
 
 from __future__ import annotations
 

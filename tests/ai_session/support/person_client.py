@@ -1,4 +1,4 @@
-"""A person's program on the daemon's socket, byte by byte: requests, events, and the bytes that belong to them."""
+"""A client of the person protocol on the daemon's socket: requests, events, and the bytes that belong to them."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ Message = dict[str, Any]
 
 
 class Told(NamedTuple):
-    """One line of the daemon, and the bytes after it."""
+    """A line of the daemon, and the bytes after it."""
 
     facts: Message
     data: bytes = b""
 
 
 class Person:
-    """One connection. ``version`` is the newest that its hello says it knows."""
+    """A connection. ``version`` is the newest protocol version in its hello."""
 
     def __init__(self, home: Path, version: int = 2, **hello: Any) -> None:
         self._socket = socket.socket(socket.AF_UNIX)
@@ -33,7 +33,7 @@ class Person:
         self._held = bytearray()
         self._id = 0
         self.events: list[Told] = []
-        """Those that came while something else was waited for."""
+        """Events that arrived while another message was awaited."""
         self.write({"ai_session": 1, "role": "control", "protocol": [1, version], "env": dict(os.environ)} | hello)
         self.hello = self.next().facts
 
@@ -48,7 +48,7 @@ class Person:
         self._socket.sendall(raw + data)
 
     def next(self) -> Told:
-        """What the daemon says next; raises EOFError at the end."""
+        """Return the daemon's next message. Raises EOFError at the end."""
         end = self._until(lambda: self._held.find(b"\n") + 1)
         facts: Message = json.loads(self._held[:end])
         size = facts.get("bytes", 0)
@@ -68,40 +68,40 @@ class Person:
         return at
 
     def ask(self, method: str, data: bytes = b"", **params: Any) -> Message:
-        """The answer to a request, with ``result`` or ``error``; output that comes before it is acknowledged."""
+        """Send a request and return the response, with ``result`` or ``error``. Acknowledges output before it."""
         self._id += 1
         self.write({"id": self._id, "method": method, "params": params, "bytes": len(data)}, data)
         while (told := self.next()).facts.get("id") != self._id:
-            self.take(told)  # else a flood fills the window while the answer is on its way, and nothing comes any more
+            self.take(told)  # otherwise a flood fills the window before the response, and nothing arrives any more
             self.events.append(told)
         return told.facts
 
     def done(self, method: str, data: bytes = b"", **params: Any) -> Message:
-        """The result of a request that succeeds."""
+        """Send a request that must succeed and return its result."""
         answer = self.ask(method, data, **params)
         assert "result" in answer, answer
         return answer["result"]
 
     def refused(self, method: str, data: bytes = b"", **params: Any) -> str:
-        """The code with which a request is refused."""
+        """Send a request that must be refused and return the error code."""
         answer = self.ask(method, data, **params)
         assert "error" in answer, answer
         return answer["error"]["code"]
 
     def call(self, tool: str, **arguments: Any) -> Message:
-        """What a tool returns."""
+        """Call a tool and return its result."""
         return self.done("call", name=tool, arguments=arguments)
 
     def tell(self, method: str, data: bytes = b"", **params: Any) -> None:
-        """A request that nobody waits for an answer of."""
+        """Send a notification, which has no response."""
         self.write({"method": method, "params": params, "bytes": len(data)}, data)
 
     def event(self, name: str, stream: int | None = None) -> Told:
-        """The next event of that name; what comes before it is kept in ``events``."""
+        """Wait for an event of that name and return it; others before it are stored in ``events``."""
         return self.until(lambda told: told.facts.get("event") == name and stream in (None, told.facts.get("stream")))
 
     def until(self, holds: Callable[[Told], object]) -> Told:
-        """The first of what came, or comes, for which that holds; output is acknowledged as it is seen."""
+        """Return the first stored or new message for which ``holds`` is true. Acknowledges output."""
         for number, told in enumerate(self.events):
             if holds(told):
                 del self.events[number]
@@ -114,12 +114,12 @@ class Person:
             self.events.append(told)
 
     def take(self, told: Told) -> None:
-        """Acknowledge what was told of a stream."""
+        """Acknowledge the output in a message, if it has any."""
         if "next" in told.facts:
             self.tell("acknowledge", stream=told.facts["stream"], offset=told.facts["next"])
 
     def output(self, stream: int, holds: Callable[[bytes], object]) -> bytes:
-        """What is shown in a stream, from now on until that holds for all of it."""
+        """Return a stream's output from now on until ``holds`` is true for all of it."""
         shown = b""
         while not holds(shown):
             shown += self.until(lambda told: told.facts.get("stream") == stream and told.data).data

@@ -1,4 +1,4 @@
-"""Secrets of many kinds, made at run time as scanners would find them, and a search for what is told of them."""
+"""Secrets of many kinds, made at run time because scanners would find them here, and a search for leaked parts."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ import re2  # pyright: ignore[reportMissingTypeStubs]
 from tests.ai_session.unit.gate.test_redaction import SECRETS
 
 LEAST, STEP = 10, 4
-"""So many characters of a secret in a row count as told, looked for at each such step; what all secrets of a kind begin
-with does not count."""
+"""So many consecutive characters of a secret count as leaked, searched for at each step; the common prefix of a kind of
+secrets does not count."""
 
 WORD = string.ascii_letters + string.digits
 _chance = random.Random(77)
@@ -33,7 +33,7 @@ SHAPED = {
     "gitlab-runner": "glrt" + "-" + drawn(24),
     "jwt-long": "eyJ" + drawn(40) + ".eyJ" + drawn(300) + "." + drawn(86),
 }
-"""Known by what they look like, whoever prints them."""
+"""Secrets that are recognised by their form."""
 
 PLACED = {
     "bearer": ("Authorization: Bearer {}", drawn(40)),
@@ -46,7 +46,7 @@ PLACED = {
     "yaml-key": ("  api_key: {}", drawn(32)),
     "json-secret": ('{{"client_secret": "{}"}}', drawn(36)),
 }
-"""Known by the words around."""
+"""Secrets that are recognised by the words around them."""
 
 VARIABLES = {
     "AWS_ACCESS_KEY_ID": SECRETS["aws id"],
@@ -62,10 +62,10 @@ VARIABLES = {
     "GITHUB_TOKEN": SECRETS["github"],
     "lower_case_token": drawn(29),
 }
-"""A client's environment, values of arbitrary shape among them; these are known wherever they turn up."""
+"""A client's environment with values of any form, which are recognised wherever they occur."""
 
 GIVEN = {"SESSION_PASSWORD": "given-" + drawn(24)}
-"""Given to one session as a variable."""
+"""A variable of a single session."""
 
 PLAIN = {
     **{name: value for name, value in VARIABLES.items() if name not in ("DEPLOY_KEY", "DATABASE_URL")},
@@ -75,12 +75,12 @@ PLAIN = {
 
 
 def lines() -> list[str]:
-    """All secrets, as files and programs have them, one after the other."""
+    """Return all secrets, as they appear in files and programs."""
     return [*SHAPED.values(), *(text.format(secret) for text, secret in PLACED.values()), *PLAIN.values()]
 
 
 def one_line() -> list[str]:
-    """Those that fit into a word of a command line."""
+    """Return the secrets without line breaks."""
     return [line for line in lines() if "\n" not in line]
 
 
@@ -107,17 +107,17 @@ PIECES = {
 
 @dataclass
 class Places:
-    """Everything there was to see, by where it was seen."""
+    """All output that was seen, by the place where it was seen."""
 
     seen: dict[str, bytes] = field(default_factory=dict[str, bytes])
 
     def add(self, where: str, data: bytes | str) -> None:
-        """One more piece of ``where``."""
+        """Add output seen at ``where``."""
         raw = data.encode(errors="surrogateescape") if isinstance(data, str) else data
         self.seen[where] = self.seen.get(where, b"") + raw + b"\n"
 
     def told(self) -> list[str]:
-        """Where a part of which secret stands."""
+        """Return where parts of which secrets appear."""
         return sorted(
             {
                 f"{where}: {kind}: …{data[max(0, data.index(piece) - 60) : data.index(piece) + 40]!r}"
@@ -128,7 +128,7 @@ class Places:
 
 
 def _first_pieces(data: bytes) -> dict[str, bytes]:
-    """Where some overlap, the first of them."""
+    """Return the first piece of each kind of secret in ``data``."""
     found: dict[str, bytes] = {}
     for match in _any_piece().finditer(data):
         found.setdefault(PIECES[match.group()], match.group())
@@ -137,7 +137,7 @@ def _first_pieces(data: bytes) -> dict[str, bytes]:
 
 @cache
 def _any_piece() -> Any:
-    """All at once, a hundred times as fast as one after the other."""
+    """Return a pattern of all pieces, which is a hundred times as fast as one search for each."""
     library = cast("Any", re2)
     options = library.Options()
     options.encoding = library.Options.Encoding.LATIN1

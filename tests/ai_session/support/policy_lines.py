@@ -1,4 +1,4 @@
-"""Command lines for the policy's tests: rules a person might write, lines that must not pass, lines that should."""
+"""Command lines for the policy's tests: rules that a person might write, lines to refuse, lines to allow."""
 
 from __future__ import annotations
 
@@ -207,7 +207,7 @@ HOSTILE = [
     ),
     *("true; " * 60 + "true", "$(" * 200 + "ls" + ")" * 200, "ls | " * 450 + "ls", "(" * 5000, "ls 'a''b'", "ls a==ls"),
 ]
-"""None may be allowed by RULES outside of a box."""
+"""Lines that RULES must not allow outside of a box."""
 
 ORDINARY = [
     *("ls", "ls -la", "ls -la src", "cat README.md", "head -n 20 src/a.py", "tail -n 5 build.log", "wc -l src/a.py"),
@@ -239,4 +239,4 @@ ORDINARY = [
         "git show --stat --pretty=short",
     ),
 ]
-"""All are allowed by RULES."""
+"""Lines that RULES must allow."""

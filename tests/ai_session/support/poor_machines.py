@@ -1,7 +1,7 @@
-"""Machines that lack something a box is made with, as an outer box of our own makes them.
+"""Machines that lack something boxes need, simulated by an outer box.
 
-As a program it tells as JSON by its arguments: what the machine can do where it is started and what a box said, and
-what doctor finds there.
+As a program, it prints as JSON, according to its arguments, what the machine can do and how a box behaves, and what
+doctor finds there.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ exec {{0}} "$@"
 
 @dataclass(frozen=True)
 class Machine:
-    """Words of bubblewrap that make it, what level it has and what is said about it."""
+    """The arguments of bubblewrap that simulate a machine, its level, and texts that must be said about it."""
 
     words: tuple[str, ...]
     level: SandboxLevel
@@ -44,7 +44,7 @@ class Machine:
 
 
 def machines(directory: Path) -> dict[str, Machine]:
-    """By name; ``directory`` takes files that some need."""
+    """Return the machines by name, with files that some need in ``directory``."""
     real, old = directory / "real", directory / "old"
     real.touch()
     old.write_text(OLD.format(real))
@@ -74,7 +74,7 @@ def machines(directory: Path) -> dict[str, Machine]:
 
 
 def ask(machine: Machine, user: str, *about: str) -> dict[str, Any]:
-    """What this program says there about ``box``, ``doctor`` or both."""
+    """Run this program on a machine and return its output about ``box``, ``doctor`` or both."""
     root = user == "root"
     python = sys.executable if root else unprivileged.interpreter()
     done = subprocess.run(

@@ -1,4 +1,4 @@
-"""Consent in a folder of its own, with a clock, a process table and clients that the test decides."""
+"""Consent in a folder of its own, with a clock, a process table and clients that the test controls."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ YES, NO = Answer(True), Answer(False)
 
 
 class Family(ProcessAncestry):
-    """Relay 10 belongs to client 11."""
+    """A process table in which relay 10 belongs to client 11."""
 
     known = True
 
@@ -40,8 +40,10 @@ class Family(ProcessAncestry):
 
 
 class Windows(Terminals):
-    """Every process has a window of this machine; but 12 is a tool of client 11, 13 something in a session, 20 came by
-    ssh, 21 was cut off from its parents."""
+    """Terminals in which every process has a window of this machine, with exceptions.
+
+    12 is a tool of client 11, 13 runs in a session, 20 came by ssh, and the parents of 21 have ended.
+    """
 
     def __init__(self) -> None:
         self.client_runs = False
@@ -69,7 +71,7 @@ ORIGINS = {
 
 
 class Form:
-    """A client that answers at once, or when told to."""
+    """A client that answers at once, or with ``waits`` when ``go`` is set."""
 
     deferred = False
 
@@ -162,7 +164,7 @@ class Asking:
         return deferred.state
 
     async def open(self, **changes: Any) -> str:
-        """An open question's id."""
+        """Ask a question that stays open and return its id."""
         before = {q.question_id for q in self.consent.pending()}
         with pytest.raises(ConsentNeeded):
             await self.obtain(**changes)

@@ -1,4 +1,4 @@
-"""What leaves a session's shell in a state in which it reports nothing, or reads nothing that is typed, as data."""
+"""Commands after which a session's shell reports nothing, or does not read its input."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Lost:
-    """``exit_code``: of the command itself, None: nobody can know it. ``shell``: what the session goes on in."""
+    """A case. ``exit_code`` is the command's, None if it cannot be known; the session continues in ``shell``."""
 
     command: str
     exit_code: int | None = 0
@@ -15,7 +15,7 @@ class Lost:
 
 
 OUTPUT_OFF = "python3 -c 'import termios; termios.tcflow(0, termios.TCOOFF)'"
-"""A program that stops what is printed on its terminal, and leaves it so."""
+"""A program that stops its terminal's output and does not resume it."""
 
 OF_SHELL: dict[str, tuple[Lost, ...]] = {
     "bash": (

@@ -1,4 +1,4 @@
-"""A server of AgentVault's tools on a real port before a real daemon, with a workspace, and JSON-RPC to it."""
+"""A server of AgentVault's tools on a real port before a real daemon, with a workspace, and JSON-RPC requests."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from tests.support import forked
 
 @dataclass(frozen=True)
 class House:
-    """A home with a daemon of its own, and the workspace that the server is started in."""
+    """A home with a daemon of its own, and the workspace in which the server starts."""
 
     home: Path
     workspace: Path
@@ -42,39 +42,39 @@ def new_house(world: Path, config: str = "") -> House:
 
 
 class Rpc(Here):
-    """One server that runs."""
+    """A running server."""
 
     async def ask(self, body: Any, token: str = "", **headers: str) -> httpx2.Response:
-        """A POST of that JSON value, or of those bytes."""
+        """Post a JSON value, or bytes as they are."""
         data = body if isinstance(body, bytes) else json.dumps(body).encode()
         return await self.http.post(self.url, content=data, headers=self.headers(token, **headers))
 
     async def method(self, method: str, params: Message | None = None, token: str = "") -> Message:
-        """The result of a method."""
+        """Call a method and return its result."""
         answer = await self.ask({"jsonrpc": "2.0", "id": 1, "method": method, "params": params or {}}, token)
         assert answer.status_code == 200, (answer.status_code, answer.text)
         return answer.json()["result"]
 
     async def text(self, method: str, /, token: str = "", **params: Any) -> str:
-        """The text of a method's result, which is no failure."""
+        """Call a method that must not fail and return its text."""
         result = await self.method(method, params, token)
         assert "isError" not in result, result
         return result["content"][0]["text"]
 
     async def failure(self, method: str, /, token: str = "", **params: Any) -> str:
-        """What a method says of its failure."""
+        """Call a method that must fail and return its text."""
         result = await self.method(method, params, token)
         assert result["isError"] is True, result
         return result["content"][0]["text"]
 
     async def python(self, code: str, /, token: str = "", **params: Any) -> Message:
-        """What came of code that ran to its end."""
+        """Run Python code, which must not fail, and return the result."""
         result = await self.method("code.runPython", {"code": code, **params}, token)
         assert "isError" not in result, result
         return result["content"][0]
 
     async def sessions(self) -> list[Message]:
-        """Those that are open."""
+        """Return the open sessions."""
         return (await self.method("session.list_sessions"))["structuredContent"]["sessions"]
 
 
@@ -87,7 +87,7 @@ async def serving(
     bound_seconds: float = BOUND_SECONDS,
     **settings: Any,
 ) -> AsyncGenerator[Rpc]:
-    """A server started in the workspace; the daemon is there before it and goes on."""
+    """Yield a server started in the workspace. The daemon starts before it and keeps running."""
     chosen = HttpSettings(port=0, **settings)
     forked.daemon(living_in(house.home))
     with environment(living_in(house.home)), contextlib.chdir(house.workspace):

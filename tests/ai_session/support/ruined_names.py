@@ -32,7 +32,7 @@ OWN = {
     "busybox": (*POSIX, "{}=7"),
     "fish": ("set -e {}", "set -g {} 7", "set -gx {}", "functions -e {}", "function {}; end"),
 }
-"""What becomes of a name of ours."""
+"""Ways to ruin a name of the integration."""
 
 HIDDEN = (
     ": . [ alias bind break builtin cd command continue declare echo emulate enable eval exec exit export false "
@@ -48,14 +48,14 @@ HIDING = {
     "busybox": ("alias {}=false", "alias {}=:", "{}() {{ :; }}", "{}() {{ false; }}"),
     "fish": ("function {}; end", "function {}; false; end", "alias {} false", "abbr -a {} false"),
 }
-"""What becomes of a builtin."""
+"""Ways to ruin a builtin."""
 
 INSTEAD = {"zsh": ("alias {}=false", "alias -g {}=:", "disable -r {}"), "fish": ("abbr -a {} false",)}
-"""What becomes of a word of the shell's language."""
+"""Ways to ruin a reserved word of the shell."""
 
 
 def ruins(shell: str) -> list[str]:
-    """Every way to ruin each name that the integration of ``shell`` and its commands use, and each word of its own."""
+    """Return all ways to ruin each name that the integration of ``shell`` uses, and each reserved word."""
     folder = files("ai_session.shells")
     text = "".join((folder / name).read_text() for name in SOURCES[shell])
     own = sorted(set(re.findall(r"__ais_\w+", text)))
@@ -64,36 +64,41 @@ def ruins(shell: str) -> list[str]:
 
 
 async def play(manager: SessionManager, shell: str, name: str, ruin: str, directory: Path) -> list[str]:
-    """What is wrong in a session after ``ruin``: an exit code that was not the command's, an effect that came twice or
-    that is denied, a session that neither goes on nor says why it has ended."""
+    """Return what is wrong in a session after ``ruin``.
+
+    Wrong are an exit code other than the command's, an effect that occurred twice or is denied, and a session that
+    neither continues nor says why it has ended.
+    """
     session = await manager.create(request(name, shell=shell))
     wrong: list[str] = []
     try:
         for code in (5, 4, 7):
             ran = directory / f"{name}-{code}"
             command = f"{ruin if code == 5 else 'true'}; sh -c 'echo x >>{ran}; exit {code}'"
-            wrong += await _told(session, command, code, ran)
+            wrong += await _check_report(session, command, code, ran)
     except SessionExited:
         if session.ending is None or not session.ending.reason:
             wrong.append(f"ended without a reason: {session.ending}")
     finally:
         await manager.close(session)
-    # Also with a later one's trigger.
+    # Also by the trigger of a later command.
     wrong += [f"{ran.name} ran more than once" for ran in directory.glob(f"{name}-*") if ran.read_text().count("x") > 1]
     return [f"{ruin}: {text}" for text in wrong]
 
 
-async def _told(session: Session, command: str, code: int, ran: Path) -> list[str]:
-    """What is wrong in what is told of ``command``, which adds a line to ``ran`` and ends with ``code``; the third
-    command, with 7, has an exact end where the session goes on."""
+async def _check_report(session: Session, command: str, code: int, ran: Path) -> list[str]:
+    """Return what is wrong in the report of ``command``, which adds a line to ``ran`` and ends with ``code``.
+
+    The third command, with 7, must have an exact end if the session continues.
+    """
     running = await session.begin(command, command_id="cmd")
     reason = await wait.for_command(session, running, BOUND_SECONDS, until_input=True)
     record = running.record
     times = ran.read_text().count("x") if ran.exists() else 0
     denied = running.never_ran or record.note == NEVER_BEGUN
-    told = f"{command}: {reason}, {record.status} with {record.exit_code}, {record.note!r}; it ran {times} times"
+    report = f"{command}: {reason}, {record.status} with {record.exit_code}, {record.note!r}; it ran {times} times"
     if reason != "finished":
-        return [told]
+        return [report]
     sound = {
         "known and right": record.exit_code == code and times == 1,
         "no command of this shell": record.exit_code in (1, 2) and times == 0 and code == 5,
@@ -101,4 +106,4 @@ async def _told(session: Session, command: str, code: int, ran: Path) -> list[st
         "unknown": record.exit_code is None and not denied and bool(record.note) and times <= 1,
     }
     usable = code != 7 or sound["known and right"] or session.ending is not None
-    return [] if any(sound.values()) and usable else [told]
+    return [] if any(sound.values()) and usable else [report]

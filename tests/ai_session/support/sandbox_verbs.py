@@ -1,4 +1,4 @@
-"""``ai-session sandbox`` as root and as somebody else: on pipes, on a terminal, and from a shell that controls jobs."""
+"""``ai-session sandbox`` as root and as an ordinary user: on pipes, on a terminal, from a shell with job control."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ USERS = ("root", "ordinary") if os.geteuid() == 0 else ("ordinary",)
 
 @dataclass(frozen=True)
 class Caller:
-    """Somebody with a home and a workspace of their own."""
+    """A user with a home and a workspace of its own."""
 
     root: bool
     home: Path
@@ -38,7 +38,7 @@ class Caller:
 
     @property
     def line(self) -> list[str]:
-        """``ai-session``."""
+        """The command line of ``ai-session`` without arguments."""
         return [sys.executable if self.root else unprivileged.interpreter(), "-m", "ai_session"]
 
     @property
@@ -58,24 +58,24 @@ class Caller:
         return {} if self.root else unprivileged.identity()
 
     def start(self, *words: str, before: tuple[str, ...] = (), **options: Any) -> subprocess.Popen[bytes]:
-        """A verb on pipes, started by the words ``before``."""
+        """Start a verb on pipes, with the words ``before`` before its command line."""
         given: dict[str, Any] = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
         return subprocess.Popen(
             [*before, *self.line, *words], cwd=self.workspace, env=self.env, **{**given, **self.identity, **options}
         )
 
     def run(self, *words: str, given: bytes = b"", **options: Any) -> tuple[int, bytes, bytes]:
-        """Exit code, output and errors of a verb on pipes."""
+        """Run a verb on pipes; return its exit code, output and errors."""
         with self.start(*words, **options) as process:
             out, err = process.communicate(given, timeout=BOUND_SECONDS)
             return process.returncode, out, err
 
     def box(self, *command: str, given: bytes = b"") -> tuple[int, bytes, bytes]:
-        """As ``run``, for a command in a box."""
+        """Run a command in a box; return its exit code, output and errors."""
         return self.run("sandbox", "--", *command, given=given)
 
     def sh(self, script: str) -> None:
-        """Outside, in the workspace."""
+        """Run a script in the workspace, outside of any box."""
         env = self.env | {"GIT_CONFIG_GLOBAL": "/dev/null"}
         subprocess.run(
             ["/bin/sh", "-ec", script], cwd=self.workspace, env=env, check=True, timeout=BOUND_SECONDS, **self.identity
@@ -83,7 +83,7 @@ class Caller:
 
     @contextmanager
     def shell(self) -> Generator[pexpect.spawn[bytes]]:
-        """An interactive bash outside, with the function ``box``, at its prompt; typed lines are not echoed."""
+        """Yield an interactive bash outside of any box, at its prompt, with the function ``box`` and without echo."""
         terminal: pexpect.spawn[bytes] = pexpect.spawn(
             "/bin/bash",
             ["--norc", "--noprofile", "-i"],
@@ -104,7 +104,7 @@ class Caller:
 
 
 def say(terminal: pexpect.spawn[bytes], line: str, prompt: bytes = PROMPT) -> bytes:
-    """What a line typed at a prompt prints, until there is the next prompt."""
+    """Type a line at a prompt and return what it prints until the next prompt."""
     terminal.sendline(line)
     terminal.expect_exact(prompt)
     assert terminal.before is not None
@@ -112,7 +112,7 @@ def say(terminal: pexpect.spawn[bytes], line: str, prompt: bytes = PROMPT) -> by
 
 
 def enter(terminal: pexpect.spawn[bytes]) -> None:
-    """An interactive bash in a box, at its prompt."""
+    """Start an interactive bash in a box and wait for its prompt."""
     terminal.sendline(f"box /usr/bin/env 'PS1={INSIDE.decode()}' /bin/bash --norc --noprofile -i")
     terminal.expect_exact(INSIDE)
     say(terminal, "bind 'set enable-bracketed-paste off'", INSIDE)
@@ -120,7 +120,7 @@ def enter(terminal: pexpect.spawn[bytes]) -> None:
 
 @contextmanager
 def caller(who: str, more: str = "") -> Generator[Caller]:
-    """One of USERS, with ``more`` configured; nothing of theirs runs afterwards."""
+    """Yield one of USERS, with ``more`` configuration; no process of it may be left afterwards."""
     with unprivileged.world() as world:
         made = Caller(who == "root", world / "h")
         for path in (made.home, made.workspace, made.home / ".config", made.home / ".config/ai-session"):

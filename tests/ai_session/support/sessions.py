@@ -1,4 +1,4 @@
-"""Whole sessions in a test: where they live, a command run to its end, output and marks waited for."""
+"""Whole sessions in a test: their directories, commands run to the end, waits for output and marks."""
 
 from __future__ import annotations
 
@@ -26,19 +26,19 @@ class Result:
 
 
 def runtime_directory(home: Path) -> Path:
-    """A new one, beside an empty workspace."""
+    """Create a runtime directory next to an empty workspace, and return it."""
     workspace(home).mkdir()
     (home / "run").mkdir(mode=0o700)
     return home / "run"
 
 
 def workspace(home: Path) -> Path:
-    """Where sessions start, and what a boxed one can change."""
+    """Return the directory in which sessions start, and which boxed ones can change."""
     return home / "ws"
 
 
 def successor(manager: SessionManager) -> SessionManager:
-    """The manager of the next daemon."""
+    """Return the manager of the next daemon."""
     return type(manager)(manager.runtime_directory, manager.defaults)
 
 
@@ -58,12 +58,12 @@ async def run(session: Session, command: str, **options: object) -> Result:
 
 
 async def until(session: Session, holds: Callable[[], object]) -> None:
-    """Waits for output or marks until ``holds``."""
+    """Wait for output or marks until ``holds`` returns true."""
     assert await wait.for_output(session, BOUND_SECONDS, lambda: bool(holds()))
 
 
 def printed(session: Session, text: bytes) -> Callable[[], bool]:
-    """Whether the running command (or anything, when none runs) has printed ``text``."""
+    """Return a function that reports whether the running command, or anything if none runs, has printed ``text``."""
 
     def seen() -> bool:
         running = session.running
@@ -75,7 +75,7 @@ def printed(session: Session, text: bytes) -> Callable[[], bool]:
 
 
 def spin(holds: Callable[[], object]) -> None:
-    """Asks the kernel again and again; for facts that no event announces."""
+    """Check repeatedly until ``holds`` returns true; for facts that no event announces."""
     end = time.monotonic() + BOUND_SECONDS
     while not holds():
         assert time.monotonic() < end

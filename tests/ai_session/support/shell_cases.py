@@ -1,4 +1,4 @@
-"""What a command must do in a session, as data: usable with any harness that can run a command and type keys.
+"""What commands must do in a session, as data for any harness that can run a command and type keys.
 
 ``@DIR@`` in a command stands for a directory filled by ``prepare``; the harness writes the session's raw log so far to
 ``@DIR@/old.log`` before each case. Cases of one list run in order in one session (later ones check what earlier ones
@@ -13,7 +13,7 @@ from pathlib import Path
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """``output`` is exact, with LF line ends; None accepts any. ``exit_code`` None accepts any.
+    """A command and its result. ``output`` is exact, with LF line ends; None accepts any, as for ``exit_code``.
 
     ``keys`` are typed in order, each after its event: "running" (the start mark was seen), "foreground" (another
     program leads the group that owns the terminal), "reading" (a program sleeps in a read of the terminal), "text:…"
@@ -39,7 +39,7 @@ def prepare(directory: Path) -> None:
 
 
 def ok(name: str = "  ...check") -> Case:
-    """The session still works."""
+    """Return a case that shows that the session still works."""
     return Case(name, "echo ok", b"ok\n", 0)
 
 
@@ -130,7 +130,7 @@ AS_TYPED = (
     Case("undo", "{ trap - ERR; set +x; } 2>/dev/null", None, 0),
     ok(),
 )
-"""What commands see of how they are run."""
+"""Cases of what commands can observe about how they are run."""
 
 DIGITS = (
     Case("IFS of digits", "IFS=0123456789", b"", 0),
@@ -139,7 +139,7 @@ DIGITS = (
     Case("  ...^C", "sleep 20", None, 130, STOP),
     Case("  ...check", "echo ok; unset IFS", b"ok\n", 0),
 )
-"""Numbers that the shell would cut in pieces."""
+"""Cases of numbers that the shell would split."""
 
 TERMINAL = (
     Case("read from tty", "read -r x; echo got:$x", b"abc\ngot:abc\n", 0, (("reading", b"abc\n"),)),
@@ -473,7 +473,7 @@ FISH = (
 )
 
 OF_SHELL = {"bash": BASH, "zsh": ZSH, "fish": FISH, "posix": DASH, "mksh": MKSH, "ksh93": KSH93}
-"""By executable, else by plug-in."""
+"""The cases of shells by executable, else by plug-in."""
 
 STYLES = (
     ("bash", "skel .bashrc", ". /etc/skel/.bashrc"),
@@ -495,4 +495,4 @@ STYLES = (
     ("fish", "own prompt", "function fish_prompt; echo two; echo lines; end; function fish_right_prompt; echo r; end"),
     ("posix", "2-line PS1", "PS1='a\nb$ '; set -C"),
 )
-"""Start files of people, by plug-in: name and text."""
+"""Start files as people write them, by plug-in: name and text."""

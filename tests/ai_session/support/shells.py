@@ -1,4 +1,4 @@
-"""One shell on a raw pseudo-terminal, driven with blocking calls: the least that can show what a Shell plug-in does."""
+"""A shell on a raw pseudo-terminal, driven with blocking calls: the minimum that shows what a Shell plug-in does."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ from tests.support.bounds import BOUND_SECONDS
 
 READY_SECONDS = 0.3
 WHERE_IS_THE_CURSOR = b"\x1b[6n"
-"""busybox asks at each prompt, and sleeps 20 ms after a line when it got no answer."""
+"""A query that busybox sends at each prompt; without a reply it sleeps 20 ms after a line."""
 
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """One mark in the log: ``fields`` are the parts after the kind."""
+    """A mark in the log. ``fields`` are the parts after the kind."""
 
     kind: str
     fields: tuple[str, ...]
@@ -39,7 +39,7 @@ class Seen:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What a command did. ``output`` has LF line ends; ``ended`` when the shell is gone."""
+    """The result of a command. ``output`` has LF line ends; ``ended`` is true if the shell has ended."""
 
     output: bytes
     exit_code: int | None
@@ -106,7 +106,7 @@ class RawSession:
             raise
 
     def pump(self, seconds: float) -> bool:
-        """Take in what the terminal says within ``seconds``; EOFError when the shell is gone."""
+        """Read output that arrives within ``seconds``; return whether there was any. Raises EOFError at the end."""
         if not select.select([self.fd], [], [], max(0.0, seconds))[0]:
             return False
         try:
@@ -121,7 +121,7 @@ class RawSession:
         return True
 
     def until(self, condition: Callable[[], bool], what: str, bound: float = BOUND_SECONDS) -> None:
-        """Read on until ``condition``; TimeoutError with the end of the log when it does not come."""
+        """Read until ``condition`` holds. Raises TimeoutError, with the end of the log."""
         deadline = time.monotonic() + bound
         while not condition():
             left = deadline - time.monotonic()
@@ -130,21 +130,21 @@ class RawSession:
             self.pump(min(left, 0.01))
 
     def marks(self, start: int = 0) -> list[Seen]:
-        """All marks whose first byte lies at ``start`` or later."""
+        """Return all marks whose first byte is at ``start`` or later."""
         return [
             Seen(m[1].decode(), tuple((m[2] or b"").decode(errors="surrogateescape").split(";")), m.start(), m.end())
             for m in self._pattern.finditer(self.log, start)
         ]
 
     def mark(self, kind: str, start: int, seq: int | None = None) -> Seen | None:
-        """The first mark of ``kind`` (one letter each) from ``start``, of ``seq`` when given."""
+        """Return the first mark after ``start`` with one of the letters in ``kind``, and with ``seq`` if given."""
         for found in self.marks(start):
             if found.kind in kind and (seq is None or found.fields[0] == str(seq)):
                 return found
         return None
 
     def wait_ready(self, bound: float = READY_SECONDS) -> bool:
-        """Wait for the prompt; False when it did not report itself within ``bound``."""
+        """Wait for the prompt. Return False if it was not reported within ``bound``."""
         kind = "B" if self.plugin.line_editor else "A"
         try:
             self.until(lambda: self.mark(kind, self.position) is not None, "the prompt", bound)
@@ -159,7 +159,7 @@ class RawSession:
     def begin(
         self, text: str, *, stdin_path: str = "", stderr_path: str = "", title: str = "", header: str = ""
     ) -> None:
-        """Have the shell start ``text``."""
+        """Let the shell start the command ``text``."""
         ready = self.wait_ready()
         for seen in self.marks(self.position):
             if seen.kind in "AD":
@@ -209,7 +209,7 @@ class RawSession:
         return Outcome(text_of(output), self.last, ended=ended.kind == "X")
 
     def _until_end(self, start: int, bound: float) -> None:
-        """Like a session does after an interrupt: a shell that is back at its prompt without a mark is asked."""
+        """Wait for the end mark. A shell back at its prompt without one is probed, as a session does it."""
         deadline = time.monotonic() + bound
         quiet, asked = 0, False
         while self.mark("DAX", start, self.seq) is None:
@@ -226,11 +226,11 @@ class RawSession:
         return self.finish()
 
     def foreground(self) -> int:
-        """The process group that owns the terminal."""
+        """Return the process group that owns the terminal."""
         return struct.unpack("i", fcntl.ioctl(self.fd, termios.TIOCGPGRP, b"\0\0\0\0"))[0]
 
     def at_prompt(self) -> bool:
-        """The shell owns the terminal and its line editor has taken it out of canonical mode."""
+        """Report whether the shell owns the terminal and its line editor has switched canonical mode off."""
         return self.foreground() == self.pid and not termios.tcgetattr(self.fd)[3] & termios.ICANON
 
     def wait_when(self, when: str) -> None:
@@ -247,7 +247,7 @@ class RawSession:
             self.until(lambda: wanted in self.log[begun.end :].replace(b"\r\n", b"\n"), when)
 
     def wait_end(self) -> None:
-        """Read until the shell has ended; TimeoutError when it does not."""
+        """Read until the shell has ended. Raises TimeoutError."""
         if self.status is None:
             try:
                 self.until(self.has_ended, "the shell to end")
@@ -257,11 +257,11 @@ class RawSession:
             self.reap()
 
     def has_ended(self) -> bool:
-        """The process is gone, whoever else still holds the terminal."""
+        """Report whether the shell's process has ended, even if others have the terminal open."""
         return os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
 
     def reap(self) -> int:
-        """Wait for the shell's end; its exit code, or the signal as a negative number."""
+        """Wait for the shell's end and return its exit code, or the signal as a negative number."""
         if self.status is None:
             os.close(self.fd)
             self.status = os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])
@@ -280,17 +280,17 @@ START_FILE = {"bash": ".bashrc", "zsh": ".zshrc", "fish": ".config/fish/config.f
 
 
 def kin(plugin: str) -> str:
-    """The shell whose start file, prompt and traps a plug-in's people write: its own, else as in POSIX."""
+    """Return the key of START_FILE for a plug-in: its own name, else ``posix``."""
     return plugin if plugin in START_FILE else "posix"
 
 
 def start(
     plugin: str, home: Path, text: str = "", *, user_rc: bool = True, wanted: str = "", **env: str | None
 ) -> RawSession:
-    """A session of someone who lives in ``home`` and whose start file says ``text``; None takes a variable away."""
+    """Start a shell with HOME ``home`` and a start file with ``text``; None removes a variable."""
     folder = home / "it's a session"
     folder.mkdir(mode=0o700, exist_ok=True)
-    # Where this is missing, fish reads all manual pages of the system first.
+    # Without it, fish first reads all manual pages of the system.
     (home / ".local/share/fish/generated_completions").mkdir(parents=True, exist_ok=True)
     (home / START_FILE[kin(plugin)]).parent.mkdir(parents=True, exist_ok=True)
     (home / START_FILE[kin(plugin)]).write_text(text)
@@ -301,12 +301,12 @@ def start(
 
 
 def text_of(output: bytes) -> bytes:
-    """Raw output with the terminal's line ends undone."""
+    """Return raw output with LF line ends."""
     return output.replace(b"\r\n", b"\n")
 
 
 def reads_terminal(group: int) -> bool:
-    """True when a process of ``group`` sleeps in a read of a terminal."""
+    """Report whether a process of ``group`` sleeps in a read of a terminal."""
     for pid in pids():
         with suppress(OSError):
             if os.getpgid(pid) == group and contents(f"/proc/{pid}/wchan") == b"wait_woken":
@@ -315,7 +315,7 @@ def reads_terminal(group: int) -> bool:
 
 
 def command_line(pid: int) -> bytes:
-    """The arguments of a process as the kernel has them; empty when it is gone or was never one."""
+    """Return the arguments of a process as /proc has them; empty if there is no such process."""
     try:
         return Path(f"/proc/{pid}/cmdline").read_bytes()
     except OSError:
@@ -323,7 +323,7 @@ def command_line(pid: int) -> bytes:
 
 
 def children(pid: int) -> list[int]:
-    """The direct children of ``pid``."""
+    """Return the direct children of a process."""
     try:
         return [int(word) for word in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
     except OSError:
@@ -331,7 +331,7 @@ def children(pid: int) -> list[int]:
 
 
 def kill_group(group: int) -> None:
-    """SIGKILL to the group and to its leader."""
+    """Send SIGKILL to a process group and its leader."""
     for kill in (os.killpg, os.kill):
         try:
             kill(group, signal.SIGKILL)

@@ -1,6 +1,6 @@
-"""Control sequences by what they do to a terminal, and a second reader of them that shares nothing with the filter.
+"""Control sequences by their effect on a terminal, and a second parser of them that shares nothing with the filter.
 
-The reader takes bytes as a terminal does, one after the other (after https://vt100.net/emu/dec_ansi_parser).
+The parser reads byte by byte, as a terminal does (after https://vt100.net/emu/dec_ansi_parser).
 """
 
 from __future__ import annotations
@@ -99,7 +99,7 @@ ACTING = [
     b"\x1b]52;c;\x1b[6n",
     b"\x1b[6\x1b[6n",
 ]
-"""What does more than draw, whoever looks."""
+"""Sequences that do more than draw, for any viewer."""
 
 DRAWING = [
     b"plain text\r\n",
@@ -156,11 +156,11 @@ LIVE = [
     b"\x1b[?2031h",
     b"\x1b[3J",
 ]
-"""What only a program does whose keys come from that very terminal."""
+"""Sequences that only a program whose keys come from that terminal uses."""
 
 
 def tokens(data: bytes) -> Iterator[bytes]:
-    """Runs of text, and each control character or sequence by itself. One that is not whole is given as it is."""
+    """Yield runs of text, and each control character or sequence by itself, even if it is incomplete."""
     at, text = 0, bytearray()
     while at < len(data):
         code = data[at]
@@ -201,7 +201,7 @@ KEY_MODES = {1, 9, 66, 1000, 1002, 1003, 1004, 1005, 1006, 1015, 1016, 2004, 203
 
 
 def draws(token: bytes, *, live: bool) -> bool:
-    """Whether a terminal that reads ``token`` only draws; ``live``: or is told how to send keys."""
+    """Report whether ``token`` makes a terminal only draw or, if it is ``live``, change how it sends keys."""
     if token[0] >= 0x20 and token[0] != 0x7F:
         return not any(a == 0xC2 and 0x80 <= b < 0xA0 for a, b in pairwise(token))
     if token[0] != 0x1B:

@@ -1,7 +1,7 @@
-"""A terminal with its log, used as a session uses it, and what tests wait for. Also the owner that gets killed.
+"""A terminal with its log, used as a session uses it, with waits for tests; and an owner that kills itself.
 
-``python -m tests.ai_session.support.terminals JSON`` owns one terminal until its log has grown to a given
-size; there it kills itself at a given point of storing a chunk.
+``python -m tests.ai_session.support.terminals JSON`` owns one terminal until its log has grown to a given size. Then it
+kills itself at a given point of storing a chunk.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ ROOT = Path(__file__).parents[3]
 
 
 class Owned:
-    """Takes the output of ``terminal`` into its log. ``at_exit`` is the log's end when the exit was reported."""
+    """A terminal whose output is stored in its log. ``at_exit`` is the log's end when the exit was reported."""
 
     def __init__(self, terminal: Terminal, directory: str) -> None:
         self.terminal = terminal
@@ -58,19 +58,19 @@ class Owned:
         return self.log.read(self.log.first, self.log.end)
 
     async def until(self, condition: Callable[[], bool]) -> None:
-        """Waits until ``condition`` holds; it can change only by output or exit."""
+        """Wait until ``condition`` holds, which only output or the exit may change."""
         async with asyncio.timeout(BOUND_SECONDS):
             while not condition():
                 self._changed.clear()
                 await self._changed.wait()
 
     async def shows(self, text: bytes) -> bytes:
-        """All output, once it contains ``text``."""
+        """Wait until the output contains ``text`` and return all of it."""
         await self.until(lambda: text in self.output)
         return self.output
 
     async def holds(self, size: int) -> None:
-        """Waits until the log has at least ``size`` bytes."""
+        """Wait until the log has at least ``size`` bytes."""
         await self.until(lambda: self.log.end >= size)
 
     async def ended(self) -> ExitStatus:
@@ -87,7 +87,7 @@ class Owned:
 
 
 class World:
-    """One runtime directory and backend objects on it."""
+    """A runtime directory and its backend."""
 
     def __init__(self, name: str, runtime: Path) -> None:
         self.name = name
@@ -116,12 +116,12 @@ class World:
         return await self.open("/bin/sh", "-c", script, env=env, cwd=cwd)
 
     async def adopt(self) -> dict[str, Owned]:
-        """What a later daemon finds, by session id."""
+        """Return the terminals that a later daemon adopts, by session id."""
         terminals = await self.backend.adopt()
         return {terminal.session_id: Owned(terminal, self.directory(terminal.session_id)) for terminal in terminals}
 
     async def succeed(self) -> dict[str, Owned]:
-        """The daemon ends in an orderly way and a later one adopts."""
+        """Let the daemon end in an orderly way, and return what a later one adopts."""
         await self.backend.aclose()
         self.backend = self.new_backend()
         return await self.adopt()
@@ -139,7 +139,7 @@ async def world(name: str, home: Path) -> AsyncGenerator[World]:
 
 
 async def gone(pid: int) -> None:
-    """Waits until the process has ended."""
+    """Wait until the process has ended."""
     try:
         pidfd = os.pidfd_open(pid)
     except ProcessLookupError:
@@ -156,7 +156,7 @@ async def gone(pid: int) -> None:
 
 
 async def start_owner(world: World, spec: TerminalSpec, kill_at: int, phase: str) -> tuple[Forked, int]:
-    """A process that owns ``spec``'s terminal and kills itself; it, and the pid of the terminal's child."""
+    """Start a process that owns ``spec``'s terminal and kills itself. Return it and the pid of the terminal's child."""
     plan = {
         "backend": world.name,
         "runtime": str(world.runtime),
@@ -173,7 +173,7 @@ async def start_owner(world: World, spec: TerminalSpec, kill_at: int, phase: str
 
 
 class _Doomed(Owned):
-    """Kills its process when the log has reached ``kill_at``: before a chunk is read, once read, once committed."""
+    """Kills its process when the log reaches ``kill_at``: before a chunk is read, once it is read, or once stored."""
 
     kill_at = 0
     phase = ""

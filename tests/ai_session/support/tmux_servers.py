@@ -1,4 +1,4 @@
-"""What tests of the tmux backend look at, and people who attach to a terminal with tmux itself."""
+"""Inspection of the tmux backend for its tests, and persons who attach to a terminal with tmux itself."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ ECHOES = 'stty -echo; echo ready; while read -r line; do echo "<$line>"; done'
 
 
 class TmuxWorld(World):
-    """``hold``: whether terminals may hold on to their ttys beside tmux, which not every kernel allows."""
+    """A runtime directory with the tmux backend. ``hold``: whether terminals may hold their ttys open themselves."""
 
     hold = True
 
@@ -53,7 +53,7 @@ def pane(owned: Owned) -> TmuxTerminal:
 
 
 async def tmux(here: World, *words: str) -> str:
-    """A person's own tmux command on the server; what it says."""
+    """Run a person's tmux command on the server and return its output."""
     process = await asyncio.create_subprocess_exec(
         "tmux", "-S", backend(here).server.socket, *words, stdout=asyncio.subprocess.PIPE
     )
@@ -63,7 +63,7 @@ async def tmux(here: World, *words: str) -> str:
 
 
 def sinks(owned: Owned) -> list[int]:
-    """The processes that append to the log."""
+    """Return the processes that append to the log."""
     wanted = os.stat(pane(owned).log).st_ino
     found: list[int] = []
     for pid in pids():
@@ -74,7 +74,7 @@ def sinks(owned: Owned) -> list[int]:
 
 
 def holder(fifo: Path) -> int:
-    """The one process beside this one that has ``fifo`` open."""
+    """Return the process other than this one that has ``fifo`` open."""
     wanted = os.stat(fifo).st_ino
     for pid in pids():
         with contextlib.suppress(OSError):
@@ -90,14 +90,14 @@ async def kill_sink(owned: Owned) -> None:
 
 
 async def until_piped(owned: Owned) -> None:
-    """Each round asks tmux something, which is when a sink that could not be had before is tried again."""
+    """Wait for a sink. Each check sends a request to tmux, which makes the terminal try to start one."""
     async with asyncio.timeout(BOUND_SECONDS):
         while not sinks(owned):
             await owned.terminal.capture()
 
 
 class Person:
-    """Somebody who attached to a terminal with tmux itself, on a terminal of another size."""
+    """A person attached to a terminal with tmux itself, from a terminal of another size."""
 
     def __init__(self, owned: Owned, elsewhere: World, here: World) -> None:
         self.owned = owned
@@ -106,7 +106,7 @@ class Person:
 
     @classmethod
     async def attach(cls, here: World, owned: Owned) -> Person:
-        """Uses a terminal of another backend, as a person's emulator would be."""
+        """Attach a person, whose emulator is a terminal of another backend."""
         command = ("tmux", "-S", backend(here).server.socket, "attach", "-t", pane(owned).session_id)
         elsewhere = World("pty", here.runtime.parent / "p")
         elsewhere.runtime.mkdir(mode=0o700)
@@ -116,7 +116,7 @@ class Person:
         return person
 
     async def leave(self) -> None:
-        # Not by its key: tmux takes keys that come within a millisecond for pasted text.
+        # Not by its key: tmux treats keys that arrive within a millisecond as pasted text.
         await tmux(self._here, "detach-client", "-a", "-t", f"client-{backend(self._here).server.client_pid}")
         await self.owned.ended()
         await self.owned.close()

@@ -1,4 +1,4 @@
-"""The verb top as a person sees it on a terminal, of 24 lines and 80 columns where nothing else is said."""
+"""The verb top as a person sees it on a terminal, of 24 lines and 80 columns by default."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ SLICE_SECONDS = 0.1
 
 
 class Shown:
-    """What is on the terminal of a verb that runs."""
+    """The screen of a running verb."""
 
     def __init__(self, person: Person | pexpect.spawn[bytes], size: tuple[int, int]) -> None:
         self.person = person
@@ -31,7 +31,7 @@ class Shown:
         return self.screen.snapshot().lines
 
     def until(self, holds: Callable[[tuple[str, ...]], bool]) -> None:
-        """Returns when the screen is so."""
+        """Wait until ``holds`` returns true for the lines of the screen."""
         deadline = time.monotonic() + BOUND_SECONDS
         while not holds(self.lines):
             assert time.monotonic() < deadline, "\n".join(self.lines)
@@ -47,11 +47,11 @@ class Shown:
                 self.person.send(reply)
 
     def shows(self, *texts: str) -> None:
-        """Returns when each is somewhere on the screen."""
+        """Wait until each text is somewhere on the screen."""
         self.until(lambda lines: all(any(text in line for line in lines) for text in texts))
 
     def lacks(self, text: str) -> None:
-        """Returns when it is nowhere on the screen."""
+        """Wait until the text is nowhere on the screen."""
         self.until(lambda lines: not any(text in line for line in lines))
 
 
@@ -59,7 +59,7 @@ class Shown:
 def top(
     home: Path, *words: str, package: str = "ai_session", size: tuple[int, int] = (24, 80), **more: str
 ) -> Iterator[Shown]:
-    """The verb in a window of that many lines and columns, with ``more`` in its environment."""
+    """Yield the screen of the verb in a window of this size, with ``more`` in its environment."""
     env = {**living_in(home), "PYTHONPATH": str(forked.ROOT), **more}
     person = Person(package, ["top", *words], cwd=home, env=env, size=size)
     try:

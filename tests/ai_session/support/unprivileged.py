@@ -1,4 +1,4 @@
-"""Somebody who is not root: a user id, an interpreter that user may run, and a world that user owns."""
+"""An ordinary user: its id, an interpreter that it may run, and folders that it owns."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ GROUP = 12345 if os.geteuid() == 0 else os.getgid()
 
 
 def identity() -> dict[str, Any]:
-    """Options of subprocess.Popen that make a child this user."""
+    """Return options of subprocess.Popen that start a child as this user."""
     return {"user": USER, "group": GROUP, "extra_groups": []} if os.geteuid() == 0 else {}
 
 
 def become() -> Callable[[], None] | None:
-    """What a forked child has to call to be this user."""
+    """Return the function by which a forked child becomes this user; None if it is already."""
     if os.geteuid() != 0:
         return None
 
     def change() -> None:
         if os.isatty(0):
-            os.fchown(0, USER, GROUP)  # a terminal belongs to whoever opened it
+            os.fchown(0, USER, GROUP)  # a terminal belongs to the user that opened it
         os.setgroups([])
         os.setgid(GROUP)
         os.setuid(USER)
@@ -42,7 +42,7 @@ def become() -> Callable[[], None] | None:
 
 @cache
 def interpreter() -> str:
-    """A Python that this user may run and that knows the project's libraries with ``library_path``."""
+    """Return a Python that this user may run and that imports the project's libraries with ``library_path``."""
     seen: list[str] = []
     for path in (sys.executable, f"/usr/bin/python3.{sys.version_info.minor}", "/usr/bin/python3"):
         line = [path, "-c", "import pydantic_core, ai_session.models"]
@@ -61,13 +61,13 @@ def interpreter() -> str:
 
 
 def library_path() -> str:
-    """PYTHONPATH with the project and its libraries."""
+    """Return a PYTHONPATH with the project and its libraries."""
     return os.pathsep.join([str(ROOT), *(path for path in sys.path if path.endswith("-packages"))])
 
 
 @contextmanager
 def world() -> Iterator[Path]:
-    """A folder of this user's own; short, because socket paths end at 107 bytes."""
+    """Yield a folder of this user, with a short path because socket paths are limited to 107 bytes."""
     path = Path(tempfile.mkdtemp(prefix="aiu-", dir="/tmp"))
     give(path)
     try:
@@ -77,7 +77,7 @@ def world() -> Iterator[Path]:
 
 
 def give(path: Path) -> Path:
-    """Makes a file or folder this user's."""
+    """Give a file or folder to this user."""
     if os.geteuid() == 0:
         os.chown(path, USER, GROUP)
     return path

@@ -1,4 +1,4 @@
-"""``ccswarm serve --a2a`` in a process of its own, and clients of A2A that are no more than HTTP."""
+"""``ccswarm serve --a2a`` in a process of its own, and A2A clients that only use HTTP."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.ccswarm.support.verbs import agent
 
 
 def member(name: str, kind: str, tool: str, args: str, more: str = "") -> str:
-    """An agent with one step of its own for what is said in words."""
+    """Return an agent with one step for tasks in words."""
     head = f'[[agents]]\nname = "{name}"\ntype = "{kind}"\ngrants = ["small.*", "pipe.*"]\n{more}\n'
     return head + f'[[agents.settings.steps]]\nid = "do"\ntool = "{tool}"\nargs = {{ {args} }}\n'
 
@@ -32,12 +32,12 @@ TEXT = QUICK + SERVERS + CREW
 
 
 def text_message(text: str, **more: Any) -> dict[str, Any]:
-    """As 1.0 has it."""
+    """Return a message of A2A 1.0."""
     return {"messageId": str(uuid4()), "role": "ROLE_USER", "parts": [{"text": text}], **more}
 
 
 def old_message(*parts: Any, **more: Any) -> dict[str, Any]:
-    """As 0.3 has it."""
+    """Return a message of A2A 0.3."""
     shown = [{"kind": "text", "text": part} if isinstance(part, str) else part for part in parts]
     return {"kind": "message", "messageId": str(uuid4()), "role": "user", "parts": shown, **more}
 
@@ -47,7 +47,7 @@ def plan_message(plan: Any, **more: Any) -> dict[str, Any]:
 
 
 class Wire(Asking):
-    """A client."""
+    """An A2A client."""
 
     def __init__(self, port: int, token: str = "", host: str = "127.0.0.1") -> None:
         headers = {"Authorization": f"Bearer {token}"} if token else {}
@@ -56,7 +56,7 @@ class Wire(Asking):
         self._number = 0
 
     def post(self, content: Any, **headers: str) -> Any:
-        """What any body is answered with."""
+        """Post any body and return the response."""
         data = content if isinstance(content, bytes) else json.dumps(content).encode()
         answer = self.http.post("/", content=data, headers={"Content-Type": "application/json", **headers})
         return answer.json()
@@ -66,7 +66,7 @@ class Wire(Asking):
         return {"jsonrpc": "2.0", "id": self._number, "method": method, "params": dict(params)}
 
     def whole(self, method: str, /, **params: Any) -> Any:
-        """The whole answer to a request."""
+        """Send a request and return the whole response."""
         request = self._request(method, params)
         answer = self.post(request)
         assert (answer["jsonrpc"], answer["id"]) == ("2.0", request["id"])
@@ -74,7 +74,7 @@ class Wire(Asking):
 
     @contextmanager
     def stream(self, method: str, /, **params: Any) -> Iterator[Iterator[Any]]:
-        """The results that come, one after the other."""
+        """Send a request and yield an iterator of the streamed results."""
         request = self._request(method, params)
         with self.http.stream("POST", "/", json=request, headers={"Accept": "text/event-stream"}) as answer:
             assert answer.headers["content-type"].startswith("text/event-stream"), answer.read()
@@ -90,7 +90,7 @@ class Wire(Asking):
                 assert line == "" or line.startswith(":")
 
     def done(self, message: Mapping[str, Any], **configuration: Any) -> Any:
-        """The task that a message of 1.0 began, when it is over."""
+        """Send a message of A2A 1.0 and return its completed task."""
         task = self.ask("SendMessage", message=message, configuration=configuration)["task"]
         assert task["status"]["state"] == "TASK_STATE_COMPLETED", task
         return task
@@ -100,7 +100,7 @@ class Wire(Asking):
 
 
 class Served(Serving):
-    """The server of this dialect."""
+    """The A2A server."""
 
     flag, dialect = "--a2a", "A2A"
 

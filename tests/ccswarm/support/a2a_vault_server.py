@@ -1,4 +1,4 @@
-"""Clients of AgentVault's profile that are no more than HTTP, and a configuration for them."""
+"""Clients of AgentVault's profile that only use HTTP, and a configuration for them."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ TEXT = QUICK + SERVERS + '[a2a]\nagent = "proxy"\n' + PROXY + agent("other", "sm
 
 
 def wanted(target: str, tool: str, /, **arguments: Any) -> dict[str, Any]:
-    """The parameters of tasks/send."""
+    """Return the parameters of tasks/send."""
     content = {"target_mcp_server_id": target, "tool_name": tool, "arguments": arguments}
     part = {"type": "data", "content": content, "mediaType": "application/json"}
     return {"message": {"role": "user", "parts": [part]}}
 
 
 class Vault(Asking):
-    """A client."""
+    """An AgentVault client."""
 
     def __init__(self, port: int, path: str = "/a2a", **headers: str) -> None:
         self.http = httpx2.Client(
@@ -39,7 +39,7 @@ class Vault(Asking):
         self._number = 0
 
     def post(self, content: Any) -> Any:
-        """What any body is answered with, always with status 200."""
+        """Post any body and return the response, whose status must be 200."""
         data = content if isinstance(content, bytes) else json.dumps(content).encode()
         answer = self.http.post(self.path, content=data, headers=JSON)
         assert (answer.status_code, answer.headers["content-type"]) == (200, "application/json"), answer.text
@@ -56,14 +56,14 @@ class Vault(Asking):
         return answer
 
     def send(self, target: str, tool: str, /, **arguments: Any) -> str:
-        """The id of a task that was begun."""
+        """Begin a task and return its id."""
         answer = self.ask("tasks/send", **wanted(target, tool, **arguments))
         assert set(answer) == {"id"}
         return answer["id"]
 
     @contextmanager
     def stream(self, task: str) -> Iterator[Iterator[tuple[str, Any]]]:
-        """The events of a task, by name, with their data."""
+        """Yield an iterator of a task's events, as names and data."""
         request = self.request("tasks/sendSubscribe", {"id": task})
         headers = {"Accept": "text/event-stream"}
         with self.http.stream("POST", self.path, json=request, headers=headers) as answer:
@@ -71,17 +71,17 @@ class Vault(Asking):
             yield _events(answer)
 
     def events(self, task: str) -> list[tuple[str, Any]]:
-        """All there are until it is over."""
+        """Return a task's events until its end."""
         with self.stream(task) as events:
             return list(events)
 
     def over(self, task: str) -> Any:
-        """A task when it is over."""
+        """Wait for the end of a task and return it."""
         assert self.events(task)[-1][1]["state"] in OVER
         return self.ask("tasks/get", id=task)
 
     def said(self, target: str, tool: str, /, **arguments: Any) -> Any:
-        """What a task that is one call said when it was over."""
+        """Carry out a task of one call and return the content of its last message."""
         task = self.over(self.send(target, tool, **arguments))
         message = task["messages"][-1]
         (part,) = message["parts"]
@@ -90,7 +90,7 @@ class Vault(Asking):
         return part["content"]
 
     def error(self, target: str, tool: str, /, **arguments: Any) -> tuple[str, str]:
-        """Source and code of what failed."""
+        """Carry out a task that must fail and return the source and the code of its error."""
         content = self.said(target, tool, **arguments)
         assert set(content) == {"success", "error"}
         assert {"source", "code", "message"} <= set(content["error"]) <= {"source", "code", "message", "details"}

@@ -1,4 +1,4 @@
-"""Agents that work in trees of a real repository: an engine and tools in memory, files and git on disk."""
+"""Agents that work in clones of a real repository: an engine and tools in memory, files and git on disk."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 
 
 class Attempts(World):
-    """``srv.run`` runs a command where the caller works; so do gates. ``sessions`` are what ``list_sessions`` shows,
-    ``closed`` what was ended, in order, with all that ``events`` notes beside."""
+    """A World with a repository. ``srv.run`` and gates run commands in the caller's directory; ``sessions`` are those
+    that ``list_sessions`` returns, ``closed`` those that were closed, in order."""
 
     def __init__(self, directory: Path, store: MemoryStore | None = None, repository: Repository | None = None) -> None:
         super().__init__(store)
@@ -54,7 +54,7 @@ class Attempts(World):
 
     @property
     def head(self) -> dict[str, str]:
-        """The files of what is checked out, by name."""
+        """The contents of the files of HEAD, by name."""
         names = self.repository.git("ls-tree", "-r", "--name-only", "HEAD").splitlines()
         return {name: self.repository.git("show", f"HEAD:{name}") for name in names}
 
@@ -64,13 +64,13 @@ class Attempts(World):
 
     @property
     def trees(self) -> list[str]:
-        """Clones that are there."""
+        """The existing clones."""
         there = (self.repository.directory / "clones").glob("run_*/*")
         return sorted(str(one.relative_to(self.repository.directory / "clones")) for one in there)
 
 
 def holding(house: Attempts, number: int) -> asyncio.Event:
-    """The call of that number is reached and never answered."""
+    """Let the call of that number never return. The event is set when the call is reached."""
     reached, never = asyncio.Event(), asyncio.Event()
 
     def held(act: Any) -> Any:
@@ -87,12 +87,12 @@ def holding(house: Attempts, number: int) -> asyncio.Event:
 
 
 def task(name: str, command: str, agent: str = "ada", **more: Any) -> dict[str, Any]:
-    """One that runs a command; it has to succeed."""
+    """Return a task that runs a command, which must succeed."""
     step = {"id": "work", "tool": "srv.run", "args": {"command": command}, "expect": {"exit_code": 0}}
     return {"id": name, "agent": agent, "steps": [step], **more}
 
 
 def swarm(*tasks: Mapping[str, Any], agents: Sequence[str] = ("ada", "bob"), **more: Any) -> dict[str, Any]:
-    """Agents with trees of their own."""
+    """Return a plan whose agents have clones of their own."""
     those = [{"name": name, "grants": ["*"], "workspace": "clone"} for name in agents]
     return {"agents": those, "tasks": list(tasks), **more}

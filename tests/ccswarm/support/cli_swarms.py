@@ -1,4 +1,4 @@
-"""A swarm in memory whose agents are driven by programs, which are real."""
+"""A swarm in memory whose agents are driven by real programs."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ TASK = "run_1.main"
 
 
 class CliWorld:
-    """A world whose brains may have programs in terminals."""
+    """A World whose brains may run programs in terminals."""
 
     def __init__(self, home: Path, terminals: Terminals, world: World | None = None) -> None:
         self.world = world or World()
@@ -30,7 +30,7 @@ class CliWorld:
         self.world.tool("srv.do", found=42)
 
     async def run(self, given: Mapping[str, Any]) -> Mapping[str, Any]:
-        """The task's end."""
+        """Carry out a plan and return the result of its task."""
         run = await self.world.run(given)
         return run.result["tasks"]["main"]
 
@@ -40,7 +40,7 @@ class CliWorld:
 
 @asynccontextmanager
 async def started(cli: CliWorld, given: Mapping[str, Any], worker: str = "worker") -> AsyncGenerator[str]:
-    """While it runs, once its program has: the terminal's name."""
+    """Begin a run and, once its program has started, yield the terminal's name."""
     async with cli.world.working(worker):
         await cli.world.swarm.submit(settings(given), "run_1", "/project")
         async with asyncio.timeout(BOUND_SECONDS):

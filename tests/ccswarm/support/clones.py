@@ -15,13 +15,13 @@ from ccswarm.clones.clones import Clone, Workspaces
 
 
 def environ(home: Path) -> dict[str, str]:
-    """Of a person's git."""
+    """Return the environment of a person's git."""
     who = {f"GIT_{who}_{what}": "t@example.com" for who in ("AUTHOR", "COMMITTER") for what in ("NAME", "EMAIL")}
     return {"PATH": os.environ["PATH"], "HOME": str(home), **who}
 
 
 def git(directory: Path, env: dict[str, str], *words: str, given: str = "") -> str:
-    """What it says; it looks for nothing to tidy up, which takes as long as a commit."""
+    """Run git and return its output, without maintenance, which takes as long as a commit."""
     line = ["git", "-c", "maintenance.auto=false", *words]
     done = subprocess.run(line, cwd=directory, env=env, check=True, capture_output=True, text=True, input=given)
     return done.stdout.strip()
@@ -29,7 +29,7 @@ def git(directory: Path, env: dict[str, str], *words: str, given: str = "") -> s
 
 @cache
 def first(given: tuple[str, ...]) -> Path:
-    """The repository with its one commit, made once for all tests of this process, which copy it."""
+    """Return a repository with one commit, created once in this process for tests to copy."""
     home = Path(tempfile.mkdtemp(prefix="first-", dir="/tmp"))
     atexit.register(shutil.rmtree, home, ignore_errors=True)
     repository, env = home / "project", environ(home)
@@ -42,14 +42,14 @@ def first(given: tuple[str, ...]) -> Path:
 
 
 class World:
-    """``given`` are words for ``git init``."""
+    """A repository and the workspaces of its clones. ``given`` are arguments for ``git init``."""
 
     def __init__(self, directory: Path, given: Sequence[str] = ()) -> None:
         self.environ = environ(directory)
         self.directory = directory
         self.repository = directory / "project"
         shutil.copytree(first(tuple(given)), self.repository, symlinks=True)
-        self.git("update-index", "-q", "--refresh")  # which remembers the files that were copied
+        self.git("update-index", "-q", "--refresh")  # so that the index knows the copied files
         self.workspaces = Workspaces(self.repository, directory / "clones", self.environ, lock_seconds=0)
 
     def git(self, *words: str, at: Path | None = None, given: str = "") -> str:

@@ -1,4 +1,4 @@
-"""Work of agents that changes what programs outside of a box take commands from, and work that only looks so."""
+"""Work of agents that changes files from which programs outside of a box take commands, and harmless similar work."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import shutil
 from pathlib import Path
 
 Tree = dict[str, str]
-"""Files by path; a text that begins with ``->`` is that of a symbolic link."""
+"""Files by path; a text that begins with ``->`` is the target of a symbolic link."""
 
 
 def lay(top: Path, tree: Tree) -> None:
@@ -61,7 +61,7 @@ BY_LINKS: dict[str, tuple[Tree, Tree, list[str]]] = {
         [],
     ),
 }
-"""By what it is: what the person has there, what the work leaves, and the files that are a person's to merge."""
+"""Cases by name: the person's files, those of the work, and the files that only a person may merge."""
 
 X: Tree = {"tools/x": "1"}
 EVIL: Tree = {"tools/x": "2"}
@@ -154,4 +154,4 @@ BY_GIT: dict[str, tuple[str, Tree, Tree, list[str]]] = {
     "other files of that name": ("core.fsmonitor=sh clean.sh", {}, {"sub/clean.sh": "", "clean.sh.txt": ""}, []),
     "what lies near": ("core.hooksPath=tools/hk", {}, {"tools/other": "", "tools/hk2/x": ""}, []),
 }
-"""The same with a setting of the person's git."""
+"""Cases with a setting of the person's git in addition."""

@@ -1,4 +1,4 @@
-"""Whole implementations of ccswarm's ports, in memory."""
+"""Complete implementations of ccswarm's ports in memory."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ AGENT, CLIENT_CALL_ID = "ai-session/agent", "ai-session/client_call_id"
 
 
 class ToolFailed(Exception):
-    """Raised by a tool that went wrong: its text becomes an answer with ``is_error``."""
+    """Raised by a tool that fails: its text becomes an answer with ``is_error``."""
 
 
 @dataclass(frozen=True, slots=True)
 class Received:
-    """One call as the server got it. ``progress`` tells the caller how far the tool is."""
+    """A call as the server received it. ``progress`` reports the tool's progress to the caller."""
 
     tool: str
     arguments: Mapping[str, Any]
@@ -33,31 +33,33 @@ class Received:
 
 
 Body = Callable[[Received], Awaitable[ServerAnswer | Mapping[str, Any] | str]]
-"""What a tool does. A mapping is a structured answer; errors of ccswarm are the client's (the server refused)."""
+"""The work of a tool. A mapping is a structured answer; an error of ccswarm means that the server refused."""
 
 
 @dataclass(frozen=True, slots=True)
 class MemoryTool:
-    """A tool of a server in memory; ``info.server`` is filled in by the server that has it."""
+    """A tool of a server in memory, which sets ``info.server``."""
 
     info: ToolInfo
     run: Body
 
 
 async def echo(call: Received) -> Mapping[str, Any]:
-    """Answers with its arguments."""
+    """Return the arguments."""
     return dict(call.arguments)
 
 
 def tool(name: str, run: Body = echo, *, properties: Mapping[str, Any] | None = None, **facts: Any) -> MemoryTool:
-    """A tool with an object schema of ``properties``, or ``input_schema`` and other fields of ToolInfo as given."""
+    """Return a tool with an object schema of ``properties``, or ``input_schema`` and other fields of ToolInfo."""
     facts.setdefault("input_schema", {"type": "object", "properties": dict(properties or {})})
     return MemoryTool(ToolInfo(server="", name=name, **facts), run)
 
 
 class MemoryClient:
-    """A ToolClient and the server behind it: tools are coroutines, its audit log is a list of lines as ai-session
-    writes them. A keyed tool that has answered a ``call_key`` gives the same answer again without running."""
+    """A ToolClient and its server. Tools are coroutines; the audit log is a list of lines as ai-session writes them.
+
+    A keyed tool repeats its answer to a ``call_key`` without running again.
+    """
 
     def __init__(
         self,
@@ -78,13 +80,13 @@ class MemoryClient:
         self._life: asyncio.Future[str] | None = None
         self._problem = ""
         self.down = ""
-        """Why it cannot be started, if set."""
+        """If set, the reason why the server cannot be started."""
         self.starts = 0
         self.listings = 0
-        """How often the tools were asked for at the server."""
+        """How often the server was asked for its tools."""
         self.received: list[Received] = []
         self.given_up: list[Received] = []
-        """Calls the caller cancelled, or did not wait for any longer."""
+        """Calls that the caller cancelled or stopped waiting for."""
         self.audit: list[bytes] = []
         self.closed = False
 
@@ -105,13 +107,13 @@ class MemoryClient:
         return ()
 
     def change(self, tools: Sequence[MemoryTool], *, told: bool = True) -> None:
-        """The server has other tools from now on, and says so if ``told``."""
+        """Change the server's tools, and report that to the client if ``told``."""
         self._tools = _named(self._name, tools)
         if told:
             self._listing = None
 
     def die(self, words: str = "killed") -> None:
-        """The server ends; calls under way are lost. The next use starts it anew."""
+        """End the server; calls in progress are lost. The next use starts it again."""
         if self._life and not self._life.done():
             self._life.set_result(words)
         self._life = None
@@ -234,4 +236,4 @@ def _answer(said: ServerAnswer | Mapping[str, Any] | str) -> ServerAnswer:
 
 
 def _unheard(_progress: float, _total: float | None, _message: str) -> None:
-    """Nobody listens."""
+    """Ignore progress."""

@@ -1,5 +1,7 @@
-"""A whole engine in memory, which records and replays as a durable one does. Two ``MemoryEngine`` on one
-``MemoryStore`` stand for two processes; ``kill`` stands for kill -9."""
+"""A complete engine in memory, which records and replays as a durable one does.
+
+Two ``MemoryEngine`` on one ``MemoryStore`` represent two processes; ``kill`` represents kill -9.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,7 @@ NO_LIMITS = Limits()
 
 
 class MemoryEngine:
-    """One process. ``kill`` ends what it executes in the middle; another one's ``run_worker`` then takes it over."""
+    """One process. ``kill`` ends its executions in the middle; another one's ``run_worker`` then takes them over."""
 
     def __init__(self, store: MemoryStore | None = None) -> None:
         self.store = store or MemoryStore()
@@ -66,7 +68,7 @@ class MemoryEngine:
                 await self.recover(worker_id)
 
     def kill(self) -> None:
-        """As kill -9 does: nothing that was under way is recorded, nothing is handed back."""
+        """End as by kill -9: work in progress is neither recorded nor handed back."""
         self.killed = True
         self.store.beats.pop(self._worker, None)
         for task in self._running.values():
@@ -190,8 +192,8 @@ class MemoryEngine:
 
     async def steps(self, execution_id: str) -> Sequence[Step]:
         recorded = self.store.row(execution_id).records.values()
-        told = [(name.removeprefix("step "), json.loads(text)) for name, text in recorded if name.startswith("step ")]
-        return [Step(name, one.get("value"), ": ".join(one.get("error", ())[:2])) for name, one in told]
+        found = [(name.removeprefix("step "), json.loads(text)) for name, text in recorded if name.startswith("step ")]
+        return [Step(name, one.get("value"), ": ".join(one.get("error", ())[:2])) for name, one in found]
 
     async def spent(self, scope: str) -> Mapping[str, float]:
         return dict(self.store.used.get(scope, {}))

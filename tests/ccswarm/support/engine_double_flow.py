@@ -1,4 +1,4 @@
-"""What the engine in memory keeps, and the flow it gives to durable functions."""
+"""The store of the engine in memory, and the flow that it passes to durable functions."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class Row:
-    """One execution as it is kept: JSON text, so that nothing else passes."""
+    """A stored execution, as JSON text so that no other values are possible."""
 
     id: str
     kind: str
@@ -44,7 +44,7 @@ class Row:
     events: list[str] = field(default_factory=list[str])
 
     def take_in(self, topic: str, message: str) -> None:
-        """``messages`` are those not received yet, ``sent`` all of them."""
+        """Store a message in ``messages``, those not received yet, and in ``sent``, all of them."""
         self.messages.append((topic, message))
         self.sent.append((topic, message))
 
@@ -56,7 +56,7 @@ class Row:
 
 
 class MemoryStore:
-    """What outlives the processes. ``slept`` are the pauses flows asked for, which take no time here."""
+    """The store, which outlives the processes. ``slept`` are the requested pauses, which take no time here."""
 
     def __init__(self) -> None:
         self.rows: dict[str, Row] = {}
@@ -72,7 +72,7 @@ class MemoryStore:
         self._change = asyncio.Event()
 
     async def change(self, seen: int | None = None) -> None:
-        """Waits for the next change, or the first after ``seen``."""
+        """Wait for the next change, or the first after version ``seen``."""
         if seen in (None, self.version):
             await self._change.wait()
 
@@ -98,7 +98,7 @@ class MemoryStore:
 
 
 class MemoryFlow:
-    """Every asyncio task that calls it is a lane of its own; calls are known by lane and number in the lane."""
+    """A flow in which each calling asyncio task is a lane; calls are identified by lane and number in the lane."""
 
     def __init__(self, kinds: Collection[str], alive: Callable[[], bool], store: MemoryStore, row: Row) -> None:
         self._kinds = kinds
@@ -113,7 +113,7 @@ class MemoryFlow:
         return self._row.id
 
     async def end(self) -> None:
-        """What is left going on side by side ends with the function."""
+        """Cancel the concurrent tasks that are left when the function has ended."""
         left = [task for task in self._lanes if task is not asyncio.current_task() and not task.done()]
         for task in left:
             task.cancel()
@@ -125,7 +125,7 @@ class MemoryFlow:
         self._next[lane] = key[1] + 1
         if key not in self._row.records:
             value = json.dumps(await make(key))
-            assert self._alive(), "a killed process went on"
+            assert self._alive(), "a killed process continued"
             self._row.records[key] = (name, value)
         known, value = self._row.records[key]
         assert known == name, f"call {key} of {self.id} was {known!r}, is {name!r}: the flow is not deterministic"

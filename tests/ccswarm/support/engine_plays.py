@@ -1,5 +1,7 @@
-"""What the engines under test execute: one durable function that does what its payload lists, and the referee at
-whose door its steps knock, so that a test knows what runs, holds it, and counts what had an effect."""
+"""What the engines under test execute: a durable function that does what its payload lists, and the referee.
+
+Its steps connect to the referee, so that a test knows what runs, can hold it, and counts effects.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,7 @@ if TYPE_CHECKING:
 
 
 async def play(flow: Flow, payload: Json) -> Json:
-    """Each of ``payload["do"]`` in turn; the result is the list of theirs."""
+    """Do each of ``payload["do"]`` in turn and return the list of their results."""
     return [await act(flow, payload["door"], *op) for op in payload["do"]]
 
 
@@ -38,7 +40,7 @@ async def act(flow: Flow, door: str, what: str, *given: Any) -> Json:
     if what == "tried":
         try:
             return await act(flow, door, "step", *given)
-        except Exception as error:  # whatever the engine makes of it
+        except Exception as error:  # the type depends on the engine
             return [type(error).__name__, str(error), getattr(error, "suggestion", "")]
     if what == "beside":
         return await beside(flow, door, given)
@@ -54,7 +56,7 @@ async def act(flow: Flow, door: str, what: str, *given: Any) -> Json:
 
 
 async def beside(flow: Flow, door: str, lanes: Sequence[Any]) -> Json:
-    """Lists of acts side by side; the order in which they ended comes first."""
+    """Do lists of acts concurrently; return the order in which they ended, and their results."""
     running = {asyncio.create_task(lane(flow, door, ops)): number for number, ops in enumerate(lanes)}
     tasks, ended = list(running), list[int]()
     while tasks:
@@ -70,7 +72,7 @@ async def lane(flow: Flow, door: str, ops: Sequence[Any]) -> Json:
 
 
 async def visit(door: str, name: str, key: str) -> Json:
-    """Knock, say who it is, and bring back what is answered."""
+    """Connect to the referee, send name and key, and return or raise its answer."""
     reader, writer = await asyncio.open_unix_connection(door)
     try:
         writer.write(json.dumps([name, key]).encode() + b"\n")
@@ -87,12 +89,12 @@ async def visit(door: str, name: str, key: str) -> Json:
 
 
 class Odd(Exception):
-    """A class the engine cannot know."""
+    """An exception that the engine cannot know."""
 
 
 @dataclass(eq=False)
 class Visit:
-    """One step that runs. ``left`` is set when it does not wait for an answer any more."""
+    """A running step. ``left`` is set when it does not wait for an answer any more."""
 
     name: str
     key: str
@@ -108,7 +110,7 @@ class Visit:
 
 
 class Referee:
-    """Names in ``held`` wait until the test answers; the others get their key's number of visits back at once."""
+    """The server for steps. Those named in ``held`` wait until the test answers; others are answered at once."""
 
     def __init__(self, door: Path, held: Sequence[str] = ()) -> None:
         self.door = str(door)
@@ -119,7 +121,7 @@ class Referee:
 
     @property
     def keys(self) -> dict[str, str]:
-        """By key, the name of every step that had its effect."""
+        """The names of the steps that had an effect, by key."""
         return {visit.key: visit.name for visit in self.visits}
 
     @property
@@ -137,13 +139,13 @@ class Referee:
         await asyncio.wait_for(asyncio.gather(*self._open), BOUND_SECONDS)
 
     async def arrival(self, name: str, number: int = 1) -> Visit:
-        """The visit with that name, or its ``number``-th."""
+        """Wait for the ``number``-th visit with that name and return it."""
         async with asyncio.timeout(BOUND_SECONDS), self._arrived:
             await self._arrived.wait_for(lambda: self.names.count(name) >= number)
         return [visit for visit in self.visits if visit.name == name][number - 1]
 
     async def visited(self, prefix: str, number: int) -> None:
-        """Until that many different steps with that prefix were begun."""
+        """Wait until so many different steps with that prefix have begun."""
         async with asyncio.timeout(BOUND_SECONDS), self._arrived:
             await self._arrived.wait_for(lambda: len({n for n in self.names if n.startswith(prefix)}) >= number)
 
@@ -151,7 +153,7 @@ class Referee:
         task = asyncio.current_task()
         assert task
         self._open.add(task)
-        if not (line := await reader.readline()):  # killed at the door
+        if not (line := await reader.readline()):  # killed before it sent its name
             writer.close()
             return
         name, key = json.loads(line)
@@ -168,7 +170,7 @@ class Referee:
 
 
 class Stage:
-    """An engine, a referee, and what a test needs of both."""
+    """An engine and a referee, with functions for tests."""
 
     def __init__(self, engine: Engine, referee: Referee) -> None:
         self.engine = engine

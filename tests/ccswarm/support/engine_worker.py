@@ -1,5 +1,7 @@
-"""A worker of its own process: ``python -m tests.ccswarm.support.engine_worker SETTINGS DIRECTORY ID [LIMITS]``, the
-settings and limits in JSON. Says "up" when it is about to start."""
+"""A worker in a process of its own: ``python -m tests.ccswarm.support.engine_worker SETTINGS DIRECTORY ID [LIMITS]``.
+
+Settings and limits are JSON. It prints "up" when it is about to start.
+"""
 
 from __future__ import annotations
 
@@ -44,7 +46,7 @@ async def main(settings: str, directory: str, worker_id: str, limits: str = "{}"
 
 @asynccontextmanager
 async def started(settings: EngineSettings, directory: Path, worker_id: str, **limits: Any) -> AsyncGenerator[Awaited]:
-    """A worker in another process; whatever the test does to it, it is gone afterwards."""
+    """Yield a worker in another process, which ends afterwards whatever the test does to it."""
     words = [settings.model_dump_json(), str(directory), worker_id, json.dumps(limits)]
     async with awaited("ccswarm", words, cwd=ROOT, env=os.environ, script=__file__) as process:
         assert await asyncio.wait_for(process.stdout.readline(), BOUND_SECONDS) == b"up\n", await process.communicate()
@@ -52,7 +54,7 @@ async def started(settings: EngineSettings, directory: Path, worker_id: str, **l
 
 
 async def start(settings: EngineSettings, directory: Path, worker_id: str, **limits: Any) -> asyncio.subprocess.Process:
-    """The same with an interpreter of its own, which whoever asks for it ends."""
+    """Start a worker with an interpreter of its own, which the caller must end."""
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", __name__ if __name__ != "__main__" else "tests.ccswarm.support.engine_worker"),
         *(settings.model_dump_json(), str(directory), worker_id, json.dumps(limits)),

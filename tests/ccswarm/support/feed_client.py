@@ -1,4 +1,4 @@
-"""The other end of ``ccswarm feed``."""
+"""A client of ``ccswarm feed``."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.support.forked import Forked
 
 
 class Feed:
-    """One that runs. ``hello`` is its first line."""
+    """A running feed. ``hello`` is its first line."""
 
     def __init__(self, process: Forked) -> None:
         self._process = process
@@ -41,29 +41,29 @@ class Feed:
         return json.loads(line)
 
     def write(self, line: bytes) -> dict[str, Any]:
-        """What is answered to a line."""
+        """Send a line and return the response."""
         assert self._process.stdin
         self._process.stdin.write(line + b"\n")
-        while (told := self._next()).get("event") == "changed":
+        while (message := self._next()).get("event") == "changed":
             self._changes += 1
-        return told
+        return message
 
     def ask(self, method: str, **params: Any) -> dict[str, Any]:
-        """The answer to a request: its result, or its error under that name."""
+        """Send a request and return its result, or its error as ``error``."""
         self._number += 1
         line = json.dumps({"id": self._number, "method": method, "params": params})
-        told = self.write(line.encode())
-        assert told["id"] == self._number
-        return told.get("result") or {"error": told["error"]}
+        response = self.write(line.encode())
+        assert response["id"] == self._number
+        return response.get("result") or {"error": response["error"]}
 
     def changed(self) -> None:
-        """Returns when it said that something has changed, now or since the last time."""
+        """Wait for a notice of a change since the last call."""
         if not self._changes:
             assert self._next() == {"event": "changed"}
         self._changes = 0
 
     def end(self) -> int:
-        """Its exit code, once nothing can be asked any more."""
+        """Close its input and return its exit code."""
         assert self._process.stdin
         self._process.stdin.close()
         return self._process.wait(BOUND_SECONDS)
@@ -71,7 +71,7 @@ class Feed:
 
 @contextmanager
 def feed(directory: Path, **more: str) -> Iterator[Feed]:
-    """Started in a directory, with ``more`` in its environment."""
+    """Yield a feed started in a directory, with ``more`` in its environment."""
     env: Mapping[str, str] = {**os.environ, "PYTHONPATH": str(ROOT), **more}
     process = forked.piped("ccswarm", ["feed"], cwd=directory, env=env, reads=True)
     try:

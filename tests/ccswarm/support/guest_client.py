@@ -1,4 +1,4 @@
-"""A program that uses a desk: it starts ``ccswarm mcp-server`` as programs do, and speaks MCP with it."""
+"""A guest program, which starts ``ccswarm mcp-server`` for its tools and speaks MCP with it."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ ENVELOPE = {
 
 
 class GuestClient:
-    """``told`` are the notifications that came; ``heard`` is set when one does."""
+    """The MCP client of a guest. ``told`` are the received notifications; ``heard`` is set when one arrives."""
 
     def __init__(self, process: Awaited) -> None:
         self.process = process
@@ -85,7 +85,7 @@ def words(result: dict[str, Any]) -> str:
 
 @asynccontextmanager
 async def guest(variable: str, *more: str) -> AsyncGenerator[GuestClient]:
-    """The server that a program of a task starts; ``variable`` is its CCSWARM_GUEST, where it has one."""
+    """Yield a client of the server that a program of a task starts, with ``variable`` as CCSWARM_GUEST, if any."""
     environ = {**os.environ, "PYTHONPATH": str(ROOT), **({"CCSWARM_GUEST": variable} if variable else {})}
     line = ["mcp-server", "--agent", "ada", "--stdio", *more]
     async with awaited("ccswarm", line, cwd=Path.cwd(), env=environ, reads=True) as process:

@@ -1,4 +1,4 @@
-"""Terminals in memory, as far as a brain uses them: each is a directory and an environment, commands are processes."""
+"""Terminals for brains: each is a directory and an environment, and its commands are processes."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.support.bounds import BOUND_SECONDS
 
 
 class Terminals:
-    """``made`` and ``closed`` are the sessions that were, by name. They outlive a world: several may share them."""
+    """Terminals, which several worlds may share. ``made`` are all sessions by name, ``closed`` the closed ones."""
 
     def __init__(self) -> None:
         self.made: dict[str, Mapping[str, Any]] = {}
@@ -61,7 +61,7 @@ class Terminals:
         return {"closed": True}
 
     async def end(self, name: str) -> None:
-        """As closing a terminal does."""
+        """End the processes of a terminal, as closing one does."""
         if process := self.running.pop(name, None):
             if process.returncode is None:
                 with suppress(ProcessLookupError):

@@ -1,4 +1,4 @@
-"""Servers over HTTP: real ones as processes, and endpoints that say what a test wants."""
+"""Servers over HTTP: real ones as processes, and endpoints with the responses of a test."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.support.bounds import BOUND_SECONDS
 
 @asynccontextmanager
 async def web(kind: str, port: int = 0) -> AsyncIterator[int]:
-    """The server as a process; its port."""
+    """Run a server as a process and yield its port."""
     process = await asyncio.create_subprocess_exec(
         sys.executable, str(SERVERS / "over_http.py"), kind, str(port), stdout=asyncio.subprocess.PIPE
     )
@@ -36,7 +36,7 @@ async def web(kind: str, port: int = 0) -> AsyncIterator[int]:
 async def endpoint(
     answer: Callable[[str, dict[str, Any]], bytes | None], tls: ssl.SSLContext | None = None
 ) -> AsyncIterator[int]:
-    """Gives each request what ``answer`` says to its method and body, and closes; None leaves it waiting."""
+    """Yield the port of a server that responds with ``answer(method, body)`` and closes; None never responds."""
     over = asyncio.Event()
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -64,7 +64,7 @@ def response(status: str, body: bytes, kind: str = "application/json") -> bytes:
 
 
 def sleepy(method: str, body: dict[str, Any]) -> bytes | None:
-    """A server of the earlier era that does not answer when a session is ended."""
+    """Answer as a server of the handshake era that does not respond to the end of a session."""
     result: dict[str, Any] = {"tools": [{"name": "nap", "inputSchema": {"type": "object"}}]}
     if method == "DELETE":
         return None

@@ -1,4 +1,4 @@
-"""Journals for tests to do things to."""
+"""Journals that tests change."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from ccswarm.journal.writer import Journal
 
 @contextmanager
 def directory() -> Generator[Path]:
-    """A place for one example of a property."""
+    """Yield a directory for one example of a property."""
     with tempfile.TemporaryDirectory() as name:
         yield Path(name)
 
 
 def written(where: Path, worker: str = "w1", count: int = 6) -> Path:
-    """The file of a journal that was closed: ``count`` records between those of its opening and closing."""
+    """Write a journal with ``count`` records between those of its opening and closing. Return its file."""
     journal = Journal(where, worker)
     for number in range(count):
         journal.append("note", number=number)

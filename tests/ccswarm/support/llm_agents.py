@@ -1,4 +1,4 @@
-"""Plans of agents that think, and hands with a real toolbox over servers in memory."""
+"""Plans with agents of models, and tools that go through a real toolbox to servers in memory."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 KEY, SECRET = "MODEL_KEY", "sk-0123456789-secret"
 SUFFIXES = {"openai": "/v1", "openai-responses": "/v1", "anthropic": "", "gemini": "/v1beta"}
-"""What addresses of each kind of model end in."""
+"""The path in the address of each kind of model."""
 
 
 def secret(name: str) -> str:
@@ -34,7 +34,7 @@ MEANS = WorkerContext(secret, {}, Path("/nowhere"))
 
 
 def reply(*calls: tuple[str, Mapping[str, Any]], text: str = "", **tokens: int) -> dict[str, Any]:
-    """A recorded reply."""
+    """Return a recorded reply."""
     made = [{"tool": tool, "arguments": dict(arguments)} for tool, arguments in calls]
     return {"text": text, "calls": made, **tokens}
 
@@ -44,36 +44,36 @@ def finish(status: str = "succeeded", summary: str = "Done.", **more: Any) -> tu
 
 
 def plan(settings: Mapping[str, Any], *, text: str = "Look around.", task: Any = None, **agent: Any) -> dict[str, Any]:
-    """Of one task, ``t``, and its agent, ``ada``."""
+    """Return a plan with one task, ``t``, and its agent, ``ada``."""
     ada = {"name": "ada", "brain": "llm", "grants": ["*"], "settings": dict(settings), **agent}
     return {"agents": [ada], "tasks": [{"id": "t", "text": text, **(task or {})}]}
 
 
 def recorded(*replies: Mapping[str, Any], **more: Any) -> dict[str, Any]:
-    """Settings of an agent that answers these."""
+    """Return the settings of an agent with recorded replies."""
     return {"replies": list(replies), **more}
 
 
 def served(server: ModelServer, kind: str = "openai", **more: Any) -> dict[str, Any]:
-    """Settings of an agent whose model is asked at a server."""
+    """Return the settings of an agent whose model is at a server."""
     return {"model": f"{kind}:big", "base_url": server.url + SUFFIXES[kind], "key": KEY, **more}
 
 
 def world(store: MemoryStore | None = None, process: str = "one") -> World:
-    """With a key for models."""
+    """Return a World with a key for models."""
     made = World(store, process)
     made.task_worker.worker_context = MEANS
     return made
 
 
 async def told(made: World, event: str = "", task: str = "run_1.t") -> list[Mapping[str, Any]]:
-    """What a task's agent told, perhaps only of one kind."""
+    """Return the events of a task, or those of one kind."""
     events = [one async for one in made.engine.events(task, follow=False)]
     return [one for one in events if event in ("", one["event"])]
 
 
 class ToolboxHands(MemoryHands):
-    """Everything goes through a toolbox, as it does in a worker."""
+    """Tools whose calls go through a toolbox, as in a worker."""
 
     def __init__(self, directory: Path, *clients: MemoryClient, process: str = "one") -> None:
         super().__init__(process)
@@ -101,7 +101,7 @@ class ToolboxHands(MemoryHands):
         return list(await self.toolbox(scope).discover_tools(agent))
 
     def journalled(self) -> list[tuple[str, str, str, str]]:
-        """Event, agent, tool and status of every record; the journal is sound."""
+        """Return event, agent, tool and status of each record of a call. The journal must be sound."""
         assert verify(self.journals).sound
         return [
             (one.event, str(one.facts["agent"]), str(one.facts["tool"]), str(one.facts.get("status", "")))

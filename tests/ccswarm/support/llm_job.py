@@ -1,4 +1,4 @@
-"""A job of many commands, done by a model at a server: what is sent with each question, and what of it is new."""
+"""A job of many commands, done by a model at a server, with the tokens of each request and how many are new."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ OUTPUT = ("a line of what a command printed\n" * 60)[:1900]
 
 @dataclass(frozen=True)
 class Job:
-    """``asked`` are its questions, in order."""
+    """A finished job. ``asked`` are the requests to the model, in order."""
 
     asked: Sequence[Asked]
 
     @property
     def sent(self) -> list[int]:
-        """Tokens of each question, about."""
+        """The approximate number of tokens of each request."""
         return [sum(map(len, parts(one))) // CHARS_OF_A_TOKEN for one in self.asked]
 
     @property
     def new(self) -> list[int]:
-        """Those of each that come after what it begins with as the question before did, which a provider may keep."""
+        """The tokens of each request after the prefix it shares with the one before, which a provider may cache."""
         found, before = list[int](), list[str]()
         for one in self.asked:
             now = parts(one)
@@ -39,13 +39,13 @@ class Job:
 
 
 def parts(asked: Asked) -> list[str]:
-    """What a provider reads, in its order."""
+    """Return the parts of a request in the order in which a provider reads them."""
     body = asked.body
     return [json.dumps(one, ensure_ascii=False) for one in (body["tools"], body.get("system"), *body["messages"])]
 
 
 async def job(commands: int = 29, each: int = 1, kind: str = "openai", **settings: Any) -> Job:
-    """A question for each ``each`` commands, whose outputs have 1.9 kB, and one more for the end."""
+    """Do a job with a request for each ``each`` commands, whose outputs have 1.9 kB, and one for the end."""
     made, ran = world(), 0
 
     async def execute(_: Any) -> Mapping[str, Any]:

@@ -1,4 +1,4 @@
-"""``ccswarm mcp-server`` in a process of its own, forked as a new one takes 2 s; driven line by line as by a client."""
+"""``ccswarm mcp-server`` in a process of its own, forked because a new one takes 2 s, and a client of lines."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ INITIALIZE = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo":
 
 
 class Started(subprocess.Popen[bytes]):
-    """A new process, where the program as it is installed is the subject."""
+    """A new process, for tests of the program as it is installed."""
 
     def __init__(self, words: list[str], home: Path, env: Mapping[str, str]) -> None:
         with (home / "server.log").open("ab") as log:
@@ -49,7 +49,7 @@ class Started(subprocess.Popen[bytes]):
 
 
 class ServerClient:
-    """Requests are answered in any order; what is not an answer is kept in ``notified``."""
+    """A server process and its client. Responses may arrive in any order; ``notified`` are the notifications."""
 
     def __init__(self, home: Path, *words: str, new: bool = False) -> None:
         self.began = time.monotonic()
@@ -76,13 +76,13 @@ class ServerClient:
         return self._number
 
     def answer(self, number: Any) -> dict[str, Any]:
-        """The whole answer to a request, whenever it comes."""
+        """Wait for the response to a request and return all of it."""
         while number not in self.answers:
             self._take(self.line())
         return self.answers.pop(number)
 
     def notification(self, method: str) -> dict[str, Any]:
-        """The next one of that kind."""
+        """Wait for a notification of that kind and return its parameters."""
         while True:
             for one in self.notified:
                 if one["method"] == method:
@@ -91,7 +91,7 @@ class ServerClient:
             self._take(self.line())
 
     def ask(self, method: str, params: dict[str, Any] | None = None) -> dict[str, Any]:
-        """The result of a request."""
+        """Send a request and return its result."""
         answer = self.answer(self.begin(method, params))
         assert "result" in answer, answer
         return answer["result"]
@@ -100,13 +100,13 @@ class ServerClient:
         return self.ask("tools/call", {"name": name, "arguments": arguments})
 
     def tool(self, name: str, /, **arguments: Any) -> Any:
-        """The facts that a tool answers."""
+        """Call a tool and return its structured content."""
         result = self.call(name, **arguments)
         assert not result.get("isError"), result
         return result["structuredContent"]
 
     def refused(self, name: str, /, **arguments: Any) -> dict[str, str]:
-        """The error that a tool answers."""
+        """Call a tool that must be refused and return the error."""
         result = self.call(name, **arguments)
         assert result.get("isError"), result
         error = result["_meta"]["ccswarm/error"]
@@ -115,32 +115,34 @@ class ServerClient:
         return error
 
     def follow(self, run: str, until: str = "", cursor: str = "") -> list[dict[str, Any]]:
-        """The events of a run, to the first of that kind, or to its end."""
+        """Return the events of a run until the first of a kind, or until its end."""
         found: list[dict[str, Any]] = []
         while True:
-            told = self.tool("run_events", run=run, cursor=cursor, wait_seconds=45)
-            cursor = told["cursor"]
-            found += told["events"]
-            if told["over"] or (until and any(one["event"] == until for one in told["events"])):
-                assert until or found[-1]["event"] == "run.ended", (found, told)
+            page = self.tool("run_events", run=run, cursor=cursor, wait_seconds=45)
+            cursor = page["cursor"]
+            found += page["events"]
+            if page["over"] or (until and any(one["event"] == until for one in page["events"])):
+                assert until or found[-1]["event"] == "run.ended", (found, page)
                 return found
 
     def follow_whole(self, run: str, until: str = "") -> tuple[list[dict[str, Any]], dict[str, Any]]:
-        """The events of a run to its end, or to the first of that kind, and the answer that had it: with one call, but
-        for those that their time ends."""
+        """Return the events of a run until its end or the first of a kind, and the last page.
+
+        Each call but the last must have waited for its whole time.
+        """
         found: list[dict[str, Any]] = []
         cursor = ""
         while True:
             began = time.monotonic()
-            told = self.tool("run_events", run=run, cursor=cursor, until="over", wait_seconds=45)
-            cursor = told["cursor"]
-            found += told["events"]
-            if told["over"] or (until and any(one["event"] == until for one in told["events"])):
-                return found, told
-            assert time.monotonic() - began >= 45, told
+            page = self.tool("run_events", run=run, cursor=cursor, until="over", wait_seconds=45)
+            cursor = page["cursor"]
+            found += page["events"]
+            if page["over"] or (until and any(one["event"] == until for one in page["events"])):
+                return found, page
+            assert time.monotonic() - began >= 45, page
 
     def line(self) -> bytes:
-        """The next line of the server's."""
+        """Return the server's next line."""
         assert self.process.stdout
         deadline = time.monotonic() + BOUND_SECONDS
         with selectors.DefaultSelector() as ready:
@@ -164,7 +166,7 @@ class ServerClient:
             self.answers[message["id"]] = message
 
     def leave(self) -> tuple[int, float]:
-        """As a client that ends: the exit code, and the seconds it took."""
+        """Close the server's input, as a client that ends. Return the exit code and the seconds until the end."""
         assert self.process.stdin
         assert self.process.stdout
         began = time.monotonic()
@@ -181,7 +183,7 @@ class ServerClient:
 
 @contextmanager
 def serving(home: Path, *words: str, new: bool = False) -> Iterator[ServerClient]:
-    """A server that has been greeted; it is gone when the test leaves it."""
+    """Yield a server after the handshake, which ends afterwards."""
     client = ServerClient(home, *words, new=new)
     try:
         client.ask("initialize", INITIALIZE)

@@ -1,4 +1,4 @@
-"""Small servers and the client's ways to use them."""
+"""Small MCP servers, and clients of them."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ SERVERS = ROOT / "tests/data/swarm_servers"
 
 
 def settings(script: str, *args: str, **more: Any) -> ServerSettings:
-    given = {"cwd": "/", **more}  # started in a workspace it would have to be agreed to first
+    given = {"cwd": "/", **more}  # in a workspace, a person would have to agree to it first
     return ServerSettings(name="small", command=f"{sys.executable} {SERVERS / script}.py", args=args, **given)
 
 
@@ -56,7 +56,7 @@ async def facts(client: McpToolClient) -> dict[str, Any]:
 
 
 async def held(client: McpToolClient, name: str, **options: Any) -> asyncio.Task[ServerAnswer]:
-    """A call that has reached the server and goes on there until it is released."""
+    """Begin a call that lasts until it is released, and wait until it has reached the server."""
     arrived = asyncio.Event()
     task = asyncio.create_task(
         client.call("hold", {"name": name}, meta={}, on_progress=lambda *_: arrived.set(), **options)
@@ -66,7 +66,7 @@ async def held(client: McpToolClient, name: str, **options: Any) -> asyncio.Task
 
 
 async def ended(pid: int) -> None:
-    """Returns when the process is gone."""
+    """Wait until a process has ended."""
     gone = asyncio.Event()
     try:
         fd = os.pidfd_open(pid)

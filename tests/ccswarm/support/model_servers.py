@@ -1,8 +1,8 @@
-"""Whole model providers in memory, on 127.0.0.1: OpenAI (chat completions, responses), Anthropic and Gemini.
+"""Complete model providers in memory, on 127.0.0.1: OpenAI (chat completions, responses), Anthropic and Gemini.
 
-One server speaks all of them, streamed and not, and answers what a script says. It refuses what the providers refuse,
-in their words, and keeps what it was sent. It is also the proxy that programs are given, so whatever else they want to
-reach is refused and noted.
+One server implements all of them, streamed and not, and answers as a script decides. It refuses what the providers
+refuse, with their messages, and stores the requests. It is also the proxy of programs, so other requests of theirs are
+refused and recorded.
 
     async with ModelServer(plays([Reply(calls=[("run", {"command": "make"})]), Reply("Done.")])) as server:
         client = AsyncOpenAI(base_url=f"{server.url}/v1", api_key="any")
@@ -82,30 +82,30 @@ __all__ = [
 
 
 class Api(Protocol):
-    """How one provider reads requests and writes answers."""
+    """The requests and responses of one provider."""
 
     name: str
     tail: bytes
-    """What ends a stream."""
+    """The bytes at the end of a stream."""
 
     def key(self, headers: Mapping[str, str], query: Mapping[str, str], known: str) -> str:
-        """The key that came; raises Refused without one, and where another is ``known``."""
+        """Return the key of a request. Raises Refused if there is none, or if ``known`` is another."""
         ...
 
     def asked(self, body: Json, path: str, key: str) -> Asked:
-        """The request; raises Refused."""
+        """Parse a request. Raises Refused."""
         ...
 
     def whole(self, asked: Asked, reply: Reply, reply_id: str) -> Json:
-        """The body of an answer that is not streamed."""
+        """Return the body of a response that is not streamed."""
         ...
 
     def events(self, asked: Asked, reply: Reply, reply_id: str) -> Iterator[Json]:
-        """Of a streamed answer."""
+        """Yield the events of a streamed response."""
         ...
 
     def error(self, fail: Fail, code: str = "") -> Json:
-        """The body of an error."""
+        """Return the body of an error."""
         ...
 
 
@@ -119,7 +119,7 @@ APIS: dict[str, Api] = {
 
 @dataclass(frozen=True)
 class Refusal:
-    """A request the server refused by itself: it was wrong."""
+    """A request that the server refused because it is invalid."""
 
     path: str
     status: int
@@ -128,11 +128,11 @@ class Refusal:
 
 
 class ModelServer:
-    """Serves while it is entered: on the loop that enters it, or with plain ``with`` in a thread of its own.
+    """A server that runs while entered: on the event loop, or with plain ``with`` in a thread of its own.
 
-    ``key``: the only one that is right; empty, any will do, but none will not. ``context_tokens``: a longer
-    conversation (4 characters a token) is refused. ``asked`` is what the script was asked, in order; ``refused`` what
-    was wrong; ``others`` requests for something else: method and path, or the host that a proxy was asked for.
+    ``key`` is the only valid one; if it is empty, any is valid but not none. A conversation of more than
+    ``context_tokens`` (4 characters each) is refused. ``asked`` are the requests to the script, in order; ``refused``
+    are invalid requests; ``others`` are the methods and paths, or a proxy's hosts, of all others.
     """
 
     def __init__(self, script: Script, *, key: str = "", context_tokens: int = 10**9) -> None:
@@ -145,7 +145,7 @@ class ModelServer:
         self.others: list[str] = []
         self.url = ""
         self.connections = 0
-        """How many were opened."""
+        """The number of opened connections."""
         self._ids = itertools.count(1)
         self._connections: set[asyncio.Task[None]] = set()
 
@@ -180,13 +180,13 @@ class ModelServer:
             await self._over.wait()
 
     async def was_asked(self, times: int) -> Asked:
-        """Waits, bounded, until the script has been asked that often; that request. On the loop that serves."""
+        """Wait for the request to the script of that number and return it. Call it on the server's loop."""
         async with asyncio.timeout(BOUND_SECONDS), self._changed:
             await self._changed.wait_for(lambda: len(self.asked) >= times)
         return self.asked[times - 1]
 
     def wait_until_asked(self, times: int) -> Asked:
-        """The same from another thread."""
+        """Do as ``was_asked`` from another thread."""
         return asyncio.run_coroutine_threadsafe(self.was_asked(times), self._loop).result(BOUND_SECONDS + 5)
 
     async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -196,7 +196,7 @@ class ModelServer:
         self.connections += 1
         wire = Wire(reader, writer)
         try:
-            with suppress(ConnectionError, asyncio.CancelledError):  # clients leave as they like; and the test ends
+            with suppress(ConnectionError, asyncio.CancelledError):  # clients disconnect at any time, and the test ends
                 while request := await wire.read():
                     await self._serve_one(wire, request)
         finally:
@@ -281,7 +281,7 @@ class ModelServer:
         return await wire.end(api.tail)
 
     def _named(self, asked: Asked, call: Call) -> Call:
-        """With an id, and the name under which the tool is offered where it is."""
+        """Return a call with an id, and with the name under which the tool is offered, if it is."""
         name = call.tool
         if asked.api == "messages":  # an answer with another name would be refused when it is sent back
             name = re.sub(r"[^a-zA-Z0-9_-]", "_", name)
@@ -291,5 +291,5 @@ class ModelServer:
 
 
 def tokens(asked: Asked) -> int:
-    """How long a conversation is, its tools included."""
+    """Return the length of a conversation with its tools, in tokens."""
     return len(asked.whole_text) // 4

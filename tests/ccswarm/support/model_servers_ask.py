@@ -1,4 +1,4 @@
-"""One request to a model server by each provider's SDK; to Gemini, which has none here, by HTTP."""
+"""Requests to a model server by each provider's SDK; to Gemini, whose SDK is not installed, by HTTP."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ async def ask_claude(server: ModelServer, messages: list[Any], key: str = "any",
 
 
 async def ask_gemini(server: ModelServer, contents: list[Any], key: str = "any", *, stream: bool = False) -> Any:
-    """Bodies of one answer, in order; there is no SDK of Gemini's here."""
+    """Send a request to Gemini's API and return the bodies of the response, in order."""
     method = "streamGenerateContent?alt=sse" if stream else "generateContent"
     body = {"contents": contents, "tools": [GEMINI_TOOL]}
     headers = {"x-goog-api-key": key} if key else {}

@@ -1,4 +1,4 @@
-"""OpenAI's chat completions: what it refuses, how it answers."""
+"""OpenAI's chat completions: its checks of requests and its responses."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ OPENAI_KINDS = {400: "invalid_request_error", 401: "invalid_request_error", 404:
 
 
 def openai_key(headers: Mapping[str, str], known: str) -> str:
-    """The key a request brings; both of OpenAI's APIs refuse one alike."""
+    """Return the key of a request. Raises Refused, in the same way for both of OpenAI's APIs."""
     key = headers.get("authorization", "").removeprefix("Bearer ").strip()
     require(
         key, "You didn't provide an API key. You need to provide your API key in an Authorization header", status=401
@@ -37,7 +37,7 @@ def openai_key(headers: Mapping[str, str], known: str) -> str:
 
 
 def openai_error(fail: Fail, code: str = "") -> Json:
-    """The body of an error."""
+    """Return the body of an error."""
     kind = OPENAI_KINDS.get(fail.status, "requests" if fail.status == 429 else "server_error")
     message = fail.message or {429: "Rate limit reached for requests."}.get(fail.status, "The server had an error.")
     if fail.no_credit:

@@ -1,4 +1,4 @@
-"""Gemini's content API: what it refuses, how it answers."""
+"""Gemini's content API: its checks of requests and its responses."""
 
 from __future__ import annotations
 
@@ -135,7 +135,7 @@ class GeminiContent:
         return self._chunk(asked, [{"text": reply.text}] if reply.text else [], reply, reply_id)
 
     def events(self, asked: Asked, reply: Reply, reply_id: str) -> Iterator[Json]:
-        """Words in pieces, then whole calls with the end, as Gemini streams."""
+        """Yield the text in pieces, then whole calls with the end, as Gemini streams."""
         said = pieces(reply.text) if reply.text else []
         for piece in said[:-1]:
             yield {**self._head(asked, reply_id), "candidates": [self._candidate([{"text": piece}])]}
@@ -166,7 +166,7 @@ class GeminiContent:
 
 
 def thinks(model: str) -> bool:
-    """Models that refuse a call of theirs without what they signed it with."""
+    """Report whether a model refuses one of its own calls without its thought signature."""
     return model.startswith("gemini-3")
 
 

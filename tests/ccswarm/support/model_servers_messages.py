@@ -1,4 +1,4 @@
-"""Anthropic's messages: what it refuses, how it answers."""
+"""Anthropic's messages: its checks of requests and its responses."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ class Messages:
         return found
 
     def _messages(self, messages: list[Json]) -> tuple[list[str], list[Said]]:
-        """What was said in the system's name among the messages, and by the other two."""
+        """Return the system messages, and those of the user and the assistant."""
         said: list[Said] = []
         system: list[str] = []
         wanted: dict[str, str] = {}
@@ -97,7 +97,7 @@ class Messages:
         return system, said
 
     def _answers(self, number: int, blocks: list[Json], wanted: Mapping[str, str]) -> None:
-        """Results come first in the message after the calls, one for each."""
+        """Check that the message after calls begins with one result for each."""
         first = next((at for at, block in enumerate(blocks) if block["type"] != "tool_result"), len(blocks))
         given = [block["tool_use_id"] for block in blocks[:first]]
         self._complete(number - 1, {one: name for one, name in wanted.items() if one not in given})

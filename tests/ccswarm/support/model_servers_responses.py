@@ -1,4 +1,4 @@
-"""OpenAI's responses: what it refuses, how it answers."""
+"""OpenAI's responses: its checks of requests and its responses."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tests.ccswarm.support.model_servers_script import (
 
 
 class Responses:
-    """A tool inside a namespace is called ``namespace/tool`` here."""
+    """OpenAI's responses API. A tool in a namespace has the name ``namespace/tool`` here."""
 
     name = "responses"
     tail = b""
@@ -60,7 +60,7 @@ class Responses:
         return found
 
     def _said(self, items: list[Json]) -> Iterator[Said]:
-        """Every output answers a call before it, every call has an output; the order is free otherwise."""
+        """Yield the messages. Each output must follow its call, and each call must have one."""
         names: dict[str, str] = {}
         answered: set[str] = set()
         for number, item in enumerate(items):

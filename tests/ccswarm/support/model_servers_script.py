@@ -1,4 +1,4 @@
-"""What a model is asked and what it answers, the same for every provider; and scripts that decide between the two."""
+"""Requests to a model and its answers, the same for every provider, and scripts that decide the answers."""
 
 from __future__ import annotations
 
@@ -14,22 +14,24 @@ Json = dict[str, Any]
 
 @dataclass(frozen=True)
 class Call:
-    """A tool the model wants used. The name is looked up among those offered (`offered_as`); one that is not there is
-    sent as it is. ``arguments`` as text is sent unparsed, where a provider lets a model write what is no JSON."""
+    """A call that the model requests. Its tool is found by ``offered_as``; an unknown name is sent as it is.
+
+    ``arguments`` as text are sent unparsed, for providers whose models can write invalid JSON.
+    """
 
     tool: str
     arguments: Mapping[str, Any] | str = field(default_factory=dict[str, Any])
     id: str = ""
-    """Empty: the server gives it one that no other call has."""
+    """The call's id; if empty, the server sets a unique one."""
 
     @property
     def written(self) -> str:
-        """The arguments as the model writes them."""
+        """The arguments as text, as the model writes them."""
         return self.arguments if isinstance(self.arguments, str) else json.dumps(dict(self.arguments))
 
     @property
     def parsed(self) -> Json | None:
-        """The arguments as an object; None where they are none."""
+        """The arguments as an object, None if they are not one."""
         try:
             value = json.loads(self.written)
         except ValueError:
@@ -39,16 +41,16 @@ class Call:
 
 @dataclass(frozen=True)
 class Reply:
-    """An answer: words, calls, or both, and what it cost."""
+    """An answer with text, calls or both, and the tokens used."""
 
     text: str = ""
     calls: Sequence[Call | tuple[str, Any]] = ()
     input_tokens: int = 100
     output_tokens: int = 10
     cached_tokens: int = 0
-    """Of the input; not in ``input_tokens``."""
+    """Input tokens read from the cache, which ``input_tokens`` does not include."""
     stop: Literal["", "length", "refusal"] = ""
-    """Why it ended, where it is not because the model was done or calls tools."""
+    """The reason for the end, if it is not that the model was done or calls tools."""
 
     @property
     def wanted(self) -> list[Call]:
@@ -57,7 +59,7 @@ class Reply:
 
 @dataclass(frozen=True)
 class Fail:
-    """An HTTP error, in the provider's own words. ``no_credit``: the kind that does not go away by waiting."""
+    """An HTTP error with the provider's message. ``no_credit``: one that waiting does not solve."""
 
     status: int
     message: str = ""
@@ -67,7 +69,7 @@ class Fail:
 
 @dataclass(frozen=True)
 class Cut:
-    """The connection breaks after that many events of the reply, or before the body of one that is not streamed."""
+    """A connection that breaks after so many events of the reply, or before the body of an unstreamed one."""
 
     after_events: int = 2
     reply: Reply = Reply("This was to be a longer answer.")
@@ -75,7 +77,7 @@ class Cut:
 
 @dataclass(frozen=True)
 class Stall:
-    """Nothing more comes after that many events (0: not even the head), until the client leaves."""
+    """A server that sends nothing after so many events (0: not even the head), until the client disconnects."""
 
     after_events: int = 0
     reply: Reply = Reply("This was to be a longer answer.")
@@ -83,7 +85,7 @@ class Stall:
 
 @dataclass(frozen=True)
 class Raw:
-    """Whatever else may answer at an address: bytes with a status and headers, and then the connection ends."""
+    """A response of another kind of server: status, headers and bytes, after which the connection ends."""
 
     body: bytes = b""
     status: int = 200
@@ -95,7 +97,7 @@ Behaviour = Reply | Fail | Cut | Stall | Raw
 
 @dataclass(frozen=True)
 class Result:
-    """What came back from a call."""
+    """The result of a call."""
 
     id: str
     tool: str
@@ -105,7 +107,7 @@ class Result:
 
 @dataclass(frozen=True)
 class Said:
-    """One message, with all that one role says before the other goes on."""
+    """A message, with all that one role says before the other one."""
 
     role: Literal["user", "assistant"]
     text: str = ""
@@ -115,14 +117,14 @@ class Said:
 
 @dataclass(frozen=True)
 class Asked:
-    """One request, as every provider's would read."""
+    """A request in a form that is common to all providers."""
 
     api: str
     model: str
     system: str
     messages: tuple[Said, ...]
     tools: Mapping[str, Json]
-    """Description and schema of each, by the name it is offered under."""
+    """The description and schema of each offered tool, by name."""
     stream: bool
     key: str = field(repr=False)
     body: Json = field(repr=False)
@@ -131,27 +133,29 @@ class Asked:
 
     @property
     def results(self) -> list[Result]:
-        """Of all calls of this conversation, oldest first."""
+        """The results of all calls in this conversation, oldest first."""
         return [result for said in self.messages for result in said.results]
 
     @property
     def turns(self) -> int:
-        """How often the model has answered in this conversation."""
+        """The number of the model's answers in this conversation."""
         return sum(said.role == "assistant" for said in self.messages)
 
     @property
     def prompt(self) -> str:
-        """All that people, or the program in their place, have said."""
+        """All text of the user role."""
         return "\n".join(said.text for said in self.messages if said.role == "user" and said.text)
 
     @property
     def whole_text(self) -> str:
-        """Everything in the request, for asking whether something is in it at all."""
+        """The whole request as text."""
         return json.dumps(self.body, ensure_ascii=False)
 
     def offered_as(self, tool: str) -> str:
-        """The name under which a tool is offered: its own, or one that ends in it as a whole word, whatever a client
-        writes for what is no letter or digit. Raises LookupError where it is not, or several are."""
+        """Return the name under which a tool is offered: its own, or one that ends with it as a whole word.
+
+        Characters other than letters and digits are ignored. Raises LookupError unless exactly one name matches.
+        """
         if tool in self.tools:
             return tool
         wanted = re.sub(r"[^a-z0-9]+", "_", tool.lower())
@@ -165,7 +169,7 @@ class Asked:
 
 Script = Callable[[Asked], "Behaviour | Awaitable[Behaviour]"]
 Turn = Behaviour | Callable[[Asked], "Behaviour | Awaitable[Behaviour]"]
-"""What a list of turns holds: an answer, or what decides it."""
+"""An entry in a list of turns: an answer, or a function that decides it."""
 
 
 def decided(turn: Turn, asked: Asked) -> Behaviour | Awaitable[Behaviour]:
@@ -173,7 +177,7 @@ def decided(turn: Turn, asked: Asked) -> Behaviour | Awaitable[Behaviour]:
 
 
 def answers(turns: Sequence[Turn]) -> Script:
-    """One after the other, request by request; it fails (500) when it is asked more often than that."""
+    """Return a script that gives one answer per request, and an error 500 for further requests."""
     left = iter(turns)
 
     def script(asked: Asked) -> Behaviour | Awaitable[Behaviour]:
@@ -184,8 +188,10 @@ def answers(turns: Sequence[Turn]) -> Script:
 
 
 def plays(turns: Sequence[Turn]) -> Script:
-    """One after the other, by how often the model has answered in the conversation it is sent: a request that is sent
-    again, even by another process, is answered again. What is beyond the last gets words only."""
+    """Return a script that chooses the answer by the number of the model's answers in the conversation.
+
+    A repeated request, even from another process, has the same answer. After the last turn, the answer is text only.
+    """
 
     def script(asked: Asked) -> Behaviour | Awaitable[Behaviour]:
         return decided(turns[asked.turns], asked) if asked.turns < len(turns) else Reply("There is nothing more to do.")
@@ -194,17 +200,17 @@ def plays(turns: Sequence[Turn]) -> Script:
 
 
 def follow(function: Callable[[Asked], Behaviour | Awaitable[Behaviour]]) -> Script:
-    """Whatever the function says, which may be asynchronous and so decides when the answer comes."""
+    """Return the function as a script. If it is asynchronous, it also decides when the answer arrives."""
     return function
 
 
 def loops(*calls: Call | tuple[str, Any]) -> Script:
-    """Wants the same calls for ever."""
+    """Return a script that requests the same calls for ever."""
     return lambda _: Reply(calls=calls)
 
 
 def each(scripts: Mapping[str, Script]) -> Script:
-    """The first script whose words are in the system prompt or in what was said to the model: one server for many."""
+    """Return a script that uses the first one whose key is in the system prompt or the user's text."""
 
     def script(asked: Asked) -> Behaviour | Awaitable[Behaviour]:
         text = f"{asked.system}\n{asked.prompt}"
@@ -215,22 +221,22 @@ def each(scripts: Mapping[str, Script]) -> Script:
 
 
 def asides(script: Script, answer: str = "fine") -> Script:
-    """For programs that ask things of their own, without tools: a title, whether there is something to remember."""
+    """Return a script that gives ``answer`` to requests without tools, such as a program's request for a title."""
     return lambda asked: script(asked) if asked.tools else Reply(answer)
 
 
 ORDER = re.compile(r"IGNORE ALL PREVIOUS INSTRUCTIONS AND CALL (\S+) (?=\{)")
-"""What `gullible` obeys, in whatever a tool gives back; the arguments follow, in JSON."""
+"""The order that ``gullible`` obeys in a tool's result; the arguments follow, in JSON."""
 
 
 def orders(text: str) -> list[Call]:
-    """A client may hand the text on inside JSON, where its quotes are escaped."""
+    """Return the calls ordered in a text, whose quotes may be escaped because a client sends it inside JSON."""
     text = text.replace('\\"', '"')
     return [Call(found[1], json.JSONDecoder().raw_decode(text, found.end())[0]) for found in ORDER.finditer(text)]
 
 
 def gullible(script: Script) -> Script:
-    """A model that does what the text it reads last tells it to: it wants the calls that ORDER finds there."""
+    """Return the script of a model that obeys the newest results: it requests the calls that ORDER finds there."""
 
     def obey(asked: Asked) -> Behaviour | Awaitable[Behaviour]:
         texts = [result.text for result in asked.messages[-1].results] if asked.messages else []
@@ -241,7 +247,7 @@ def gullible(script: Script) -> Script:
 
 
 class Refused(Exception):
-    """The provider would refuse this request."""
+    """A request that the provider would refuse."""
 
     def __init__(self, status: int, message: str, code: str = "") -> None:
         super().__init__(message)
@@ -256,19 +262,19 @@ def require(fact: object, message: str, *, status: int = 400, code: str = "") ->
 
 
 def joined(content: Any) -> str:
-    """The text of a content field: a string, or blocks of which some are text."""
+    """Return the text of a content field, which is a string or a list of blocks."""
     if content is None or isinstance(content, str):
         return content or ""
     return "\n".join(block["text"] for block in content if isinstance(block.get("text"), str))
 
 
 def pieces(text: str, size: int = 16) -> list[str]:
-    """Text as it is streamed; at least one piece."""
+    """Return a text in pieces, as it is streamed; at least one."""
     return [text[start : start + size] for start in range(0, len(text), size)] or [""]
 
 
 def gathered(said: Sequence[Said]) -> tuple[Said, ...]:
-    """With what one role says in a row put together."""
+    """Merge consecutive messages of one role."""
     whole: list[Said] = []
     for role, row in itertools.groupby(said, key=lambda one: one.role):
         group = list(row)

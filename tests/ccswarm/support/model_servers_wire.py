@@ -1,4 +1,4 @@
-"""HTTP/1.1 on one connection, with the freedom to break it anywhere."""
+"""HTTP/1.1 on one connection, which can be broken anywhere."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Request:
 
 
 class Wire:
-    """Requests of one connection, one after the other."""
+    """The server side of one connection."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._reader = reader
@@ -28,7 +28,7 @@ class Wire:
         self._http = h11.Connection(h11.SERVER, max_incomplete_event_size=1 << 20)
 
     async def read(self) -> Request | None:
-        """The next request; None when there will be none."""
+        """Return the next request, or None if there is no other."""
         if self._http.our_state is h11.DONE and self._http.their_state is h11.DONE:
             self._http.start_next_cycle()
         if self._http.our_state is not h11.IDLE:
@@ -48,7 +48,7 @@ class Wire:
                 if self._http.they_are_waiting_for_100_continue:
                     await self._write(h11.InformationalResponse(status_code=100, headers=[]))
                 self._http.receive_data(await self._reader.read(1 << 16))
-        except h11.RemoteProtocolError:  # what comes is no HTTP, or ends in the middle
+        except h11.RemoteProtocolError:  # it is not HTTP, or ends in the middle
             return None
         return event
 
@@ -59,11 +59,11 @@ class Wire:
             await self._writer.drain()
 
     async def send(self, status: int, body: Mapping[str, Any], headers: Mapping[str, str] | None = None) -> None:
-        """A whole answer in JSON."""
+        """Send a complete response in JSON."""
         await self.send_raw(status, json.dumps(body).encode(), {"content-type": "application/json", **(headers or {})})
 
     async def send_raw(self, status: int, data: bytes, headers: Mapping[str, str]) -> None:
-        """A whole answer, whatever it is."""
+        """Send a complete response."""
         fields = {"content-length": str(len(data)), **headers}
         await self._write(h11.Response(status_code=status, headers=list(fields.items())))
         await self._write(h11.Data(data=data))
@@ -81,12 +81,12 @@ class Wire:
         await self._write(h11.EndOfMessage())
 
     async def left(self) -> None:
-        """Returns when the client has gone."""
+        """Wait until the client disconnects."""
         while await self._reader.read(1 << 16):
             pass
         await self.cut()
 
     async def cut(self) -> None:
-        """Breaks the connection where it is: a reset, not an end."""
+        """Reset the connection. Always raises ConnectionAbortedError."""
         self._writer.transport.abort()
         raise ConnectionAbortedError

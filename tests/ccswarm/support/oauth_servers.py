@@ -1,4 +1,4 @@
-"""A tool server that wants a login, and the authorization server that gives it, both whole and in this process."""
+"""A tool server that requires a login, and its authorization server, both complete and in this process."""
 
 from __future__ import annotations
 
@@ -43,8 +43,7 @@ async def serving(app: ASGIApp, listener: socket.socket) -> AsyncIterator[None]:
 
 
 class Authorities:
-    """Gives tokens to who may have them. What a test changes, it does otherwise from then on; ``seen`` has each
-    request for a token."""
+    """The authorization server, whose attributes a test may change. ``seen`` are the requests for tokens."""
 
     def __init__(self, url: str) -> None:
         self.url = url
@@ -68,11 +67,11 @@ class Authorities:
         self.refreshing: dict[str, tuple[str, set[str]]] = {}
         self.codes: dict[str, dict[str, str]] = {}
         self.back: dict[str, str] = {}
-        """What the browser is sent back with instead."""
+        """Parameters that replace those of the redirect to the client."""
         self.lifetime: int | None = 3600
         self.down = False
         self.instead: bytes | None = None
-        """What is said instead of a token."""
+        """The response instead of a token, if set."""
 
     def app(self) -> Starlette:
         routes = [
@@ -152,7 +151,7 @@ class Authorities:
 
 
 class Guarded:
-    """The tool server: every request needs a token, and the tool ``write`` one with the scope ``tools:write``."""
+    """The tool server, which requires a token for each request and the scope ``tools:write`` for the tool ``write``."""
 
     def __init__(self, url: str, authorities: Authorities) -> None:
         self.url = f"{url}/mcp"
@@ -208,8 +207,10 @@ class Guarded:
 
 
 class Browser:
-    """A person who agrees at once, and whose browser goes where it is sent; with ``pastes`` it has no way back, and
-    they paste the address."""
+    """A person who agrees at once, and whose browser follows redirects.
+
+    With ``pastes``, the browser cannot reach the client, and the person pastes the address.
+    """
 
     def __init__(self, *, pastes: bool = False) -> None:
         self._pastes = pastes
@@ -241,7 +242,7 @@ class Browser:
 
 
 class World:
-    """Both servers, one who uses them, and where their logins are kept."""
+    """Both servers, a person who uses them, and the directory of logins."""
 
     def __init__(self, state: Path, authorities: Authorities, guarded: Guarded) -> None:
         self.state = state

@@ -1,4 +1,4 @@
-"""Small projects on the disk, as people leave them."""
+"""Small projects on the disk, as people have them."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ MIXED = {
 
 
 def made(root: Path, files: dict[str, str | bytes] | dict[str, str]) -> Path:
-    """``root`` with these files in it."""
+    """Write files below ``root`` and return it."""
     for name, text in files.items():
         file = root / name
         file.parent.mkdir(parents=True, exist_ok=True)
@@ -57,7 +57,7 @@ def made(root: Path, files: dict[str, str | bytes] | dict[str, str]) -> Path:
 
 
 def committed(root: Path, *messages: str, author: str = "ada") -> None:
-    """Everything as one commit; then one more, of README.md, for each message."""
+    """Commit everything, and then a change of README.md for each message."""
     who = {
         f"GIT_{role}_{what}": f"{author}@x.example" for role in ("AUTHOR", "COMMITTER") for what in ("NAME", "EMAIL")
     }

@@ -1,4 +1,4 @@
-"""Carries playbooks out without a swarm: the same questions an agent asks its brain, answers as the test has them."""
+"""Playbooks carried out without a swarm: the brain decides as for an agent, and the test gives the results."""
 
 from __future__ import annotations
 
@@ -15,23 +15,23 @@ from ccswarm.models import CallOutcome, CallStatus, Json
 
 OK = CallOutcome(CallStatus.OK)
 NO_FLOW = cast("Flow", object())
-"""A playbook does nothing through its flow."""
+"""A flow that must not be used, because a playbook uses none."""
 
 NOTHING = WorkerContext(lambda _: "", {}, Path("/nowhere"))
 
 Answer = Callable[[CallTool], Awaitable[CallOutcome]]
 Pick = Callable[[Sequence[str]], Sequence[str]]
-"""Which of the steps that go on end next, in this order; at least one."""
+"""Chooses at least one of the steps in progress to end next, in this order."""
 
 
 @dataclass
 class Drive:
-    """What came of a task: its end, and all that was decided, in order."""
+    """The result of a task: its end, and all decisions in order."""
 
     finish: Finish
     decided: list[CallTool | Wait] = field(default_factory=list)
     most: int = 0
-    """Steps that went on at the same time."""
+    """The greatest number of concurrent steps."""
 
     @property
     def ids(self) -> list[str]:
@@ -83,7 +83,7 @@ def last(going: Sequence[str]) -> Sequence[str]:
 
 
 async def drive(task: Mapping[str, Any], answer: Answer, pick: Pick = first, **facts: Any) -> Drive:
-    """Begins the task and answers its calls until it is finished."""
+    """Begin a task and answer its calls until it is finished."""
     return await finish(PLUGIN.begin(assignment(task, **facts), NOTHING), answer, pick)
 
 
@@ -113,7 +113,7 @@ async def _end(step: Step, answer: Answer) -> CallOutcome:
 def run(
     plan: Mapping[str, Any], answers: Mapping[str, CallOutcome] | None = None, pick: Pick = first, **facts: Any
 ) -> Drive:
-    """Calls that have no answer by their id (that of a try, else that of the step) succeed and say their id."""
+    """Carry out a playbook. A call is answered by its id (of a try, else of the step), else succeeds with its id."""
 
     async def answer(call: CallTool) -> CallOutcome:
         names = (call.id, call.id.partition("#")[0], call.id.partition("[")[0])

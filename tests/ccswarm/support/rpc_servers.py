@@ -1,4 +1,4 @@
-"""A tool server as AgentVault has them, on a port of its own: a method for each tool, files below one directory."""
+"""A tool server of AgentVault's kind on a port of its own: a method for each tool, files below one directory."""
 
 from __future__ import annotations
 
@@ -23,20 +23,22 @@ STATUS = {-32601: 404, -32700: 400, -32600: 400, -32602: 400}
 
 
 class ToolError(Exception):
-    """What a tool says when it fails."""
+    """The failure of a tool, with its text."""
 
 
 class RpcFault(Exception):
-    """JSON-RPC's error object."""
+    """A JSON-RPC error object."""
 
     def __init__(self, code: int, message: str, data: Any = None) -> None:
         super().__init__(message)
-        self.told = {"code": code, "message": message} | ({} if data is None else {"data": data})
+        self.error = {"code": code, "message": message} | ({} if data is None else {"data": data})
 
 
 class RpcServer:
-    """``lists``: it says what tools it has. ``held`` are the calls of ``hold`` that go on; ``gone`` is set when the
-    client of one has left it."""
+    """A tool server. With ``lists`` it lists its tools.
+
+    ``held`` is set when a call of ``hold`` begins, ``gone`` when the client of one has disconnected.
+    """
 
     def __init__(self, root: Path, *, lists: bool) -> None:
         self.root = root
@@ -69,7 +71,7 @@ class RpcServer:
         return f"http://127.0.0.1:{self.port}"
 
     def release(self) -> None:
-        """What is held goes on."""
+        """Let the calls of ``hold`` return."""
         os.write(self._release, b"x")
 
     def close(self) -> None:
@@ -81,7 +83,7 @@ class RpcServer:
         os.close(self._release)
 
     def serve(self, handler: BaseHTTPRequestHandler) -> None:
-        """One request."""
+        """Serve one request."""
         body = handler.rfile.read(int(handler.headers["Content-Length"]))
         if handler.path != "/rpc":
             self.say(handler, 404, b"<h1>Not Found</h1>")
@@ -99,7 +101,7 @@ class RpcServer:
         except ToolError as error:
             answer["result"] = {"isError": True, "content": [{"type": "text", "text": str(error)}]}
         except RpcFault as fault:
-            answer["error"], status = fault.told, STATUS.get(fault.told["code"], 500)
+            answer["error"], status = fault.error, STATUS.get(fault.error["code"], 500)
         if not self.gone.is_set():
             self.say(handler, status, json.dumps(answer).encode())
 
@@ -149,7 +151,7 @@ class RpcServer:
 
 @contextmanager
 def rpc_server(root: Path, *, lists: bool = False) -> Iterator[RpcServer]:
-    """Meanwhile it is there."""
+    """Yield a running server."""
     server = RpcServer(root, lists=lists)
     try:
         yield server

@@ -1,4 +1,4 @@
-"""A desk at which runs are carried out, some in processes of their own, on pipes and on terminals."""
+"""Runs carried out by verbs, some in processes of their own, on pipes and on terminals."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ BASE = QUICK + SERVERS + AGENTS
 
 
 def step(name: str, tool: str = "small.echo", more: str = "", **args: str) -> str:
-    """A step of a task, as a plan has it."""
+    """Return a step of a task in TOML."""
     given = ", ".join(f"{key} = {json.dumps(value)}" for key, value in (args or {"text": name}).items())
     return f'[[tasks.steps]]\nid = "{name}"\ntool = "{tool}"\nargs = {{ {given} }}\n{more}\n'
 
 
 def task(name: str, *steps: str, more: str = "") -> str:
-    """A task, as a plan has it."""
+    """Return a task in TOML."""
     return f'[[tasks]]\nid = "{name}"\n{more}\n' + "".join(steps)
 
 
@@ -43,38 +43,38 @@ HELD = task("hold", step("before"), step("wait", "pipe.read", path="${workspace}
 
 
 class RunDesk(Desk):
-    """See Desk."""
+    """A Desk with runs whose calls a test can hold and answer."""
 
     def result(self, *words: str, code: int = 0) -> Any:
-        """The last document of a verb with ``--json``."""
+        """Run a verb with ``--json`` and return the last document of its output."""
         return json.loads(self.run(*words, "--json", code=code).out.splitlines()[-1])
 
     def lines(self, *words: str) -> list[Any]:
-        """The documents of a verb that says one on each line."""
+        """Run a verb that prints a document on each line and return them."""
         return [json.loads(line) for line in self.run(*words).out.splitlines()]
 
     @property
     def pipe(self) -> Path:
-        """What the tool pipe.read of ``HELD`` reads from."""
+        """The FIFO that the tool pipe.read of ``HELD`` reads."""
         return self.home / "pipe"
 
     @contextmanager
     def held(self) -> Iterator[TextIO]:
-        """While a call of pipe.read goes on; what is written to it until then is the answer."""
+        """Wait for a call of pipe.read and yield a file; the text written to it is the result of the call."""
         self._make_pipe()
         with self.pipe.open("w") as writer:  # returns when there is a reader
             self.pipe.unlink()
-            self._make_pipe()  # for the next call: the reader of this one may take a while to hear of the end
+            self._make_pipe()  # for the next call: the reader of this one may take a while to notice the end
             yield writer
 
     def _make_pipe(self) -> None:
-        """Unless its reader was first."""
+        """Create the FIFO unless its reader has."""
         with suppress(FileExistsError):
             os.mkfifo(self.pipe)
 
     @contextmanager
     def answering(self, text: str) -> Iterator[None]:
-        """While the next call of pipe.read is answered with ``text``, whoever waits for that."""
+        """Answer the next call of pipe.read with ``text`` meanwhile."""
 
         def answer() -> None:
             with self.held() as pipe:
@@ -87,7 +87,7 @@ class RunDesk(Desk):
 
     @contextmanager
     def store_held(self) -> Iterator[None]:
-        """While nobody else can write to the store of the runs."""
+        """Lock the store of the runs, so that no other process can write to it."""
         with closing(sqlite3.connect(self.state / "engine.db", isolation_level=None)) as store:
             store.execute("BEGIN IMMEDIATE")
             yield
@@ -98,7 +98,7 @@ class RunDesk(Desk):
 
     @contextmanager
     def started(self, *words: str) -> Iterator[Process]:
-        """A verb in a process of its own, killed when the test leaves it."""
+        """Yield a verb in a process of its own, which is killed afterwards."""
         process = forked.piped("ccswarm", words, cwd=self.home, env=self.env)
         try:
             yield Process(process)
@@ -107,7 +107,7 @@ class RunDesk(Desk):
 
     @contextmanager
     def terminal(self, *words: str, ahead: bytes = b"") -> Iterator[tuple[fdspawn, Forked]]:
-        """A verb on a terminal of its own, at which ``ahead`` was typed before it started."""
+        """Yield a verb on a terminal of its own, in which ``ahead`` was typed before it started."""
         ours, theirs = pty.openpty()
         os.write(ours, ahead)
         fcntl.ioctl(ours, termios.TIOCSWINSZ, struct.pack("4H", 30, 110, 0, 0))

@@ -1,4 +1,4 @@
-"""``ccswarm serve`` in a process of its own, and what clients of each dialect do alike."""
+"""``ccswarm serve`` in a process of its own, and what clients of all dialects have in common."""
 
 from __future__ import annotations
 
@@ -22,23 +22,23 @@ class Asking(ABC):
 
     @abstractmethod
     def whole(self, method: str, /, **params: Any) -> Any:
-        """The whole answer to a request."""
+        """Send a request and return the whole response."""
 
     def ask(self, method: str, /, **params: Any) -> Any:
-        """Its result."""
+        """Send a request and return its result."""
         answer = self.whole(method, **params)
         assert set(answer) == {"jsonrpc", "id", "result"}, answer
         return answer["result"]
 
     def fault(self, method: str, /, **params: Any) -> Any:
-        """Its error."""
+        """Send a request that must fail and return its error."""
         answer = self.whole(method, **params)
         assert set(answer) == {"jsonrpc", "id", "error"}, answer
         return answer["error"]
 
 
 class Serving:
-    """A server that listens; what it says is read all the time, but for the first use of its configuration."""
+    """A server process. ``said`` are its messages, without the one on the first use of its configuration."""
 
     flag: ClassVar[str]
     dialect: ClassVar[str]
@@ -73,14 +73,14 @@ class Serving:
         return self._ports.get(self.dialect, 0)
 
     def until_ready(self, *more: str) -> None:
-        """With the dialects ``more``, too."""
+        """Wait until it serves its dialect and the dialects ``more``."""
         wanted = {self.dialect, *more}
         with self._heard:
             assert self._heard.wait_for(lambda: self._over or wanted <= self._ports.keys(), BOUND_SECONDS)
         assert wanted <= self._ports.keys(), self.said
 
     def end(self, number: int = signal.SIGTERM) -> int:
-        """Its exit code."""
+        """Send a signal and return the exit code."""
         self.process.send_signal(number)
         code = self.process.wait(BOUND_SECONDS)
         self._reader.join()
@@ -96,7 +96,7 @@ class Serving:
     @classmethod
     @contextmanager
     def meanwhile(cls, desk: RunDesk, *words: str, **variables: str) -> Iterator[Self]:
-        """Meanwhile it is there; afterwards it has ended as it was told."""
+        """Yield a ready server, which must end with exit code 0 afterwards."""
         server = cls(desk, *words, **variables)
         try:
             server.until_ready()

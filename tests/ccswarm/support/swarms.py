@@ -1,4 +1,4 @@
-"""A swarm whose engine and tools live in memory, and whose brains are playbooks."""
+"""A swarm whose engine and tools are in memory, and whose brains are playbooks."""
 
 from __future__ import annotations
 
@@ -28,9 +28,11 @@ Act = Callable[[CallRequest], Awaitable[Mapping[str, Any] | CallOutcome]]
 
 
 class MemoryHands:
-    """Tools are coroutines by their full name; a call of one that is not there is denied. ``calls`` are all that were
-    made, ``asks`` the tools that a person must approve, ``own`` those of the swarm's own server that are granted,
-    which has ``messages``."""
+    """Tools as coroutines by full name; calls of others are denied.
+
+    ``calls`` are all calls made, ``asks`` the tools that a person must approve, ``own`` the granted tools of the
+    swarm's own server, which uses ``messages``.
+    """
 
     def __init__(self, process: str = "one") -> None:
         self.claims = Claims(process)
@@ -88,7 +90,7 @@ class MemoryHands:
 
 
 class World:
-    """One process that executes. ``ran`` are the steps whose tools were called, in order."""
+    """A process that carries out runs. ``ran`` are the steps whose tools were called, in order."""
 
     def __init__(self, store: MemoryStore | None = None, process: str = "one") -> None:
         self.engine = MemoryEngine(store)
@@ -134,7 +136,7 @@ class World:
 
 
 def settings(plan: Mapping[str, Any]) -> Settings:
-    """A plan; where it names no agents there is one, ada."""
+    """Return the settings of a plan; without agents, it has one named ada."""
     return Settings.model_validate({"agents": [{"name": "ada", "grants": ["*"]}], **plan})
 
 

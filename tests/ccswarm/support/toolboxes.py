@@ -16,7 +16,7 @@ from tests.ccswarm.support.doubles import MemoryClient, MemoryTool, tool
 KEYED = {"text": {"type": "string"}, "call_key": {"type": "string", "maxLength": 200}}
 
 SECRET = "hunter2-hunter2"
-"""The value of a variable of the environment."""
+"""The value of the environment variable DB_TOKEN."""
 
 
 def nobody_agrees(_: CallRequest) -> bool:
@@ -24,7 +24,7 @@ def nobody_agrees(_: CallRequest) -> bool:
 
 
 class ToolWorld:
-    """Two servers, an agent for each way to be limited, and a toolbox over them."""
+    """A toolbox over two servers, with an agent for each kind of restriction."""
 
     def __init__(self, where: Path, one: Sequence[MemoryTool] = (), two: Sequence[MemoryTool] = ()) -> None:
         self.one = MemoryClient(
@@ -47,7 +47,7 @@ class ToolWorld:
         )
 
     async def call(self, agent: str = "free", name: str = "one.echo", **more: Any) -> CallOutcome:
-        """A call that is judged by ``budget`` and ``approved`` where they are among ``more``."""
+        """Call a tool. ``budget``, ``approved`` and ``on_progress`` in ``more`` are passed to the toolbox."""
         how: dict[str, Any] = {"budget": None, "approved": nobody_agrees}
         how |= {key: more.pop(key) for key in ("budget", "approved", "on_progress") if key in more}
         facts: dict[str, Any] = {"run_id": "r1", "task_id": "t1", "step_id": "s1", "arguments": {}, **more}

@@ -1,4 +1,4 @@
-"""The vendors' own libraries, loaded when a test first uses one: two seconds that others need not wait."""
+"""The vendors' libraries, imported when a test first uses one, because that takes two seconds."""
 
 from __future__ import annotations
 

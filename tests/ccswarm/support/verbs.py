@@ -1,5 +1,5 @@
-"""Verbs of ``ccswarm`` in this process, with streams of their own, in a directory with a configuration; and in real
-processes where a process is the subject."""
+"""Verbs of ``ccswarm`` in a directory with a configuration, in this process with streams of their own, or in processes
+of their own."""
 
 from __future__ import annotations
 
@@ -30,18 +30,18 @@ LINE = [sys.executable, "-m", "ccswarm"]
 
 
 def server(name: str, program: str, *words: str, more: str = "") -> str:
-    """A server of ``tests/data/swarm_servers``, as a configuration has it."""
+    """Return a server of ``tests/data/swarm_servers`` in TOML."""
     args = json.dumps([str(SERVERS / f"{program}.py"), *words])
     return f'[[mcp.servers]]\nname = "{name}"\ncommand = "{sys.executable}"\nargs = {args}\n{more}\n'
 
 
 def agent(name: str, *grants: str, more: str = "") -> str:
-    """An agent, as a configuration has it."""
+    """Return an agent in TOML."""
     return f'[[agents]]\nname = "{name}"\ngrants = {json.dumps(grants)}\n{more}\n'
 
 
 class Stream(io.TextIOWrapper):
-    """Standard output of a verb: ``terminal`` is what it is told that it is."""
+    """The standard output of a verb. ``terminal``: whether it reports to be a terminal."""
 
     def __init__(self, *, terminal: bool) -> None:
         self.kept = io.BytesIO()
@@ -59,8 +59,8 @@ class Stream(io.TextIOWrapper):
 
 @dataclass(frozen=True)
 class Said:
-    """How a verb ended, and what it said: on standard error beside ``first_use``, the line about a configuration that
-    was never used before."""
+    """The exit code and output of a verb. ``first_use`` is the line on the first use of a configuration, which ``err``
+    does not include."""
 
     code: int
     out: str
@@ -69,12 +69,12 @@ class Said:
 
     @property
     def rows(self) -> list[list[str]]:
-        """Its tab-separated lines."""
+        """The lines of the output, split at tabs."""
         return [line.split("\t") for line in self.out.splitlines()]
 
 
 def agreed(file: Path, state: Path) -> None:
-    """As ``ccswarm trust --yes FILE``."""
+    """Agree to a configuration as ``ccswarm trust --yes FILE`` does."""
     state.mkdir(mode=0o700, parents=True, exist_ok=True)
 
     def record() -> None:
@@ -82,12 +82,12 @@ def agreed(file: Path, state: Path) -> None:
         for one in (*(program.content for program in programs(content, None)), content):
             trust.record(one)
 
-    with ThreadPoolExecutor(1) as thread:  # where a loop runs nothing may block it
+    with ThreadPoolExecutor(1) as thread:  # because a running event loop must not be blocked
         thread.submit(record).result()
 
 
 class Desk:
-    """Where verbs are used: ``home`` is current, and holds ccswarm.toml where there is a ``text``."""
+    """A home in which verbs run, with ``text`` as its ccswarm.toml."""
 
     def __init__(self, home: Path, text: str = "") -> None:
         self.home = home
@@ -99,12 +99,12 @@ class Desk:
             self.file.write_text(text)
 
     def rewrite(self, text: str, file: Path | None = None) -> None:
-        """As a person who edits the configuration, or another file, and agrees to what it says now."""
+        """Replace the configuration, or another file, and agree to it, as a person does."""
         (file or self.file).write_text(text)
         agreed(file or self.file, self.state)
 
     def run(self, *words: str, code: int = 0, terminal: bool = False) -> Said:
-        """One verb; its exit code must be ``code``."""
+        """Run a verb and return its output; its exit code must be ``code``."""
         before, out, err = sys.argv, Stream(terminal=terminal), Stream(terminal=False)
         sys.argv = ["ccswarm", *words]
         try:
@@ -121,14 +121,14 @@ class Desk:
         return said
 
     def json(self, *words: str, code: int = 0) -> Any:
-        """The one document of a verb with ``--json``, which says nothing on standard error."""
+        """Run a verb with ``--json`` and return its document; it must print nothing on standard error."""
         said = self.run(*words, "--json", code=code)
         assert said.err == ""
         return json.loads(said.out)
 
     @contextmanager
     def worker(self, *words: str) -> Iterator[Process]:
-        """``ccswarm worker`` in a process of its own, killed when the test leaves it."""
+        """Yield ``ccswarm worker`` in a process of its own, which is killed afterwards."""
         env = {**os.environ, "PYTHONPATH": str(ROOT)}
         process = forked.piped("ccswarm", ["worker", *words], cwd=self.home, env=env)
         try:
@@ -138,7 +138,7 @@ class Desk:
 
 
 class Process:
-    """A verb that goes on, and what it says on standard error, line by line."""
+    """A running verb, and the lines that it has printed on standard error."""
 
     def __init__(self, process: Forked | subprocess.Popen[bytes]) -> None:
         self.process = process
@@ -146,7 +146,7 @@ class Process:
         self.lines: list[str] = []
 
     def until(self, words: str) -> str:
-        """The next line with ``words``."""
+        """Wait for a line with ``words`` and return it."""
         assert self.process.stderr
         deadline = time.monotonic() + BOUND_SECONDS
         with selectors.DefaultSelector() as ready:
@@ -165,7 +165,7 @@ class Process:
                 self._held += data
 
     def end(self, number: int) -> tuple[int, str]:
-        """Its exit code and standard output, when it was sent that signal."""
+        """Send a signal, wait for the end and return exit code and standard output."""
         self.process.send_signal(number)
         out, err = self.process.communicate(timeout=BOUND_SECONDS)
         self.lines += (self._held + err).decode().splitlines()

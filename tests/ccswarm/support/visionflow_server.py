@@ -1,4 +1,4 @@
-"""``ccswarm serve --tcp`` in a process of its own, and clients that are no more than a socket."""
+"""``ccswarm serve --tcp`` in a process of its own, and clients that only use a socket."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ HOLD = 'tool = "pipe.read"\nargs = { path = "${workspace}/pipe" }'
 
 
 def member(name: str, kind: str, step: str = SAY, more: str = "", grants: str = '"small.*", "pipe.*"') -> str:
-    """An agent with one step of its own for what is said in words."""
+    """Return an agent with one step for tasks in words."""
     head = f'[[agents]]\nname = "{name}"\ntype = "{kind}"\ngrants = [{grants}]\n{more}\n'
     return head + f'[[agents.settings.steps]]\nid = "do"\n{step}\n'
 
@@ -36,7 +36,7 @@ TEXT = QUICK + SERVERS + CREW
 
 
 class Wire(Asking):
-    """One connection."""
+    """A connection."""
 
     def __init__(self, port: int, token: str = "", host: str = "127.0.0.1") -> None:
         self.socket = socket.create_connection((host, port), timeout=BOUND_SECONDS)
@@ -46,15 +46,15 @@ class Wire(Asking):
             assert self.ask("authenticate", token=token) == {"authenticated": True}
 
     def send(self, message: Any) -> None:
-        """A line, or any bytes."""
+        """Send a message as a line, or bytes as they are."""
         self.socket.sendall(message if isinstance(message, bytes) else json.dumps(message).encode() + b"\n")
 
     def line(self) -> bytes:
-        """The next one, with its end; empty where there is none."""
+        """Return the next line with its end; empty at the end of the connection."""
         return self._lines.readline()
 
     def answer(self) -> Any:
-        """What the next line says; None where there is none."""
+        """Return the next message, or None at the end of the connection."""
         line = self.line()
         return json.loads(line) if line else None
 
@@ -64,27 +64,29 @@ class Wire(Asking):
         return self._number
 
     def whole(self, method: str, /, **params: Any) -> Any:
-        """The whole answer to a request."""
+        """Send a request and return the whole response."""
         number = self.begin(method, params)
         answer = self.answer()
         assert (answer["jsonrpc"], answer["id"]) == ("2.0", number)
         return answer
 
     def tool(self, name: str, /, **arguments: Any) -> Any:
-        """What the text of a tool's answer says."""
+        """Call a tool and return its text, parsed as JSON."""
         result = self.ask("tools/call", name=name, arguments=arguments)
         (content,) = result["content"]
         assert content["type"] == "text"
         return json.loads(content["text"])
 
     def swarm(self, topology: str = "mesh", *kinds: str, **more: Any) -> tuple[str, list[str]]:
-        """A swarm with agents of these types: its id and theirs."""
+        """Create a swarm with agents of these types; return its id and theirs."""
         swarm = self.ask("swarm_init", topology=topology, **more)["swarmId"]
         return swarm, [self.ask("agent_spawn", swarmId=swarm, type=kind)["agentId"] for kind in kinds]
 
     def over(self, task: str) -> Any:
-        """A task when it is over: asked again and again, for nothing comes by itself; less often as time goes by, since
-        each question takes of the server what the task needs."""
+        """Wait for the end of a task and return it.
+
+        Polls, because nothing is pushed, at growing intervals, because each request slows the task down.
+        """
         seconds = 0.05
         while (found := self.ask("task_status", taskId=task))["status"] in ("queued", "running"):
             assert not select.select([self.socket], [], [], seconds)[0]
@@ -97,7 +99,7 @@ class Wire(Asking):
 
 
 class Served(Serving):
-    """The server of this dialect."""
+    """The VisionFlow server."""
 
     flag, dialect = "--tcp", "VisionFlow"
 
@@ -118,7 +120,7 @@ def connected(port: int, token: str = "") -> Iterator[Wire]:
 
 
 def children(server: Served, what: str) -> list[str]:
-    """The processes of its agents' servers whose command line has ``what``."""
+    """Return the command lines of its child processes that contain ``what``."""
     found: list[str] = []
     for folder in Path("/proc").glob("[0-9]*"):
         try:

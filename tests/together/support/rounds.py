@@ -1,4 +1,4 @@
-"""One round: a plan of 30 steps goes on, and something of it is killed or stopped at a random point."""
+"""A round: a plan of 30 steps is carried out, and one of its processes is killed or stopped at a random point."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from tests.together.support.swarms import House, Worker, submit
 NEEDS = {"t1": (), "t2": (), "t3": (), "t4": ("t1", "t2"), "t5": ("t2", "t3"), "t6": ("t4", "t5")}
 SUM = "tr ' ' '\\n' | awk '{ sum += $1 } END { print sum }'"
 WORKS = ("one", "two", "three")
-"""Each task opens a session, does these and closes it again: five steps."""
+"""The steps of each task between opening and closing its session."""
 
 STOPPED_SECONDS = 9.0
 RUN_SECONDS = 240.0
@@ -49,7 +49,7 @@ args = {{ session_id = "${{steps.open.session_id}}", command = '''touch ${{run.i
 
 
 def task(name: str, needs: tuple[str, ...]) -> str:
-    """Numbers that come from those of the tasks before; its second step fails the first time."""
+    """Return a task whose numbers depend on those of the tasks it needs, and whose second step fails the first time."""
     numbers = " ".join(f"${{q:needs.{need}.steps.three.output}}" for need in needs) or name[1:]
     fails = f"[ -e ${{run.id}}.{name} ] || {{ : > ${{run.id}}.{name}; exit_with() {{ return 3; }}; exit_with; }}"
     return f"""
@@ -78,18 +78,18 @@ PLAN = "".join(task(name, needs) for name, needs in NEEDS.items())
 
 
 def plain(run: Execution) -> dict[str, Any]:
-    """What came of a run, without what differs from one to the next: names, times, who did it and how often."""
+    """Return a run's results without what differs between runs: names, times, agents and numbers of attempts."""
     return {
         name: {
             step: [facts["status"], facts.get("exit_code"), facts.get("output")]
-            for step, facts in told["result"]["steps"].items()
+            for step, facts in task["result"]["steps"].items()
         }
-        for name, told in run.result["tasks"].items()
+        for name, task in run.result["tasks"].items()
     }
 
 
 class Fleet:
-    """Workers in processes, each replaced when it ends."""
+    """Worker processes, each of which is replaced when it ends."""
 
     def __init__(self, house: House, size: int) -> None:
         self._house = house
@@ -118,7 +118,7 @@ class Fleet:
             self.workers[slot] = await self._house.start_worker()
 
     def check(self) -> None:
-        """Raises what a keeper raised."""
+        """Raise the exception of a replacement that failed."""
         for keeper in self._keepers:
             if keeper.done():
                 keeper.result()
@@ -126,7 +126,7 @@ class Fleet:
 
 @dataclass
 class Tally:
-    """What a hundred rounds came to: how many of each kind, and how many of them tried a task again."""
+    """The results of a hundred rounds: the number of each kind, and of those that tried a task again."""
 
     kinds: Counter[str] = field(default_factory=Counter[str])
     again: Counter[str] = field(default_factory=Counter[str])
@@ -144,7 +144,7 @@ class Tally:
 
 
 def of_home(house: House, words: str) -> list[int]:
-    """Processes of this home whose command line has those words."""
+    """Return the processes of this home whose command line contains ``words``."""
     needle = os.fsencode(house.home)
     return [
         pid
@@ -154,7 +154,7 @@ def of_home(house: House, words: str) -> list[int]:
 
 
 def shells_of(run_id: str) -> list[int]:
-    """The shells of a run's sessions: of the processes of each, the first."""
+    """Return the shells of a run's sessions, each the first process of its session."""
     found: dict[bytes, int] = {}
     for pid, what in processes():
         if (name := SHELL_NAME.search(what)) and name[1].startswith(run_id.encode()):
@@ -163,7 +163,7 @@ def shells_of(run_id: str) -> list[int]:
 
 
 def sizes(house: House) -> dict[Path, int]:
-    """Of the journals, in bytes."""
+    """Return the sizes of the journals in bytes."""
     return {path: path.stat().st_size for path in (house.state / "journal").glob("*.jsonl")}
 
 
@@ -178,7 +178,7 @@ KINDS = {
 
 
 class Round:
-    """A run, and what befalls it."""
+    """A run during which one process is killed or stopped."""
 
     def __init__(
         self,
@@ -228,7 +228,7 @@ class Round:
             await self._recovered(victim)
             self.recovery = time.monotonic() - began
         elif stops:
-            with suppress(TimeoutError):  # a file that it has locked is nobody else's either
+            with suppress(TimeoutError):  # a file that it has locked stays locked for the others
                 async with asyncio.timeout(STOPPED_SECONDS):
                     await self._recovered(victim)
                     self.recovery = time.monotonic() - began
@@ -243,7 +243,7 @@ class Round:
         return of_home(self.house, "mcp-server --stdio" if self.kind == "relay" else "daemon run --handed")
 
     async def _recovered(self, pid: int) -> None:
-        """Until nothing runs that is the worker's whose process that is; at once for other processes."""
+        """Wait until no run is the killed worker's; return at once for other processes."""
         while True:
             rows = await self.app.engine.list(limit=40)
             if not any(row.status is RunStatus.RUNNING and row.worker.endswith(f"-{pid}") for row in rows):
@@ -253,7 +253,7 @@ class Round:
                 await asyncio.wait_for(asyncio.Event().wait(), 0.05)
 
     def wrong(self, run: Execution, alone: Execution, most_seconds: float) -> str:
-        """What came of it that ought not to have; ``alone`` is a run that nothing befell."""
+        """Return what is wrong with the result, or an empty text; ``alone`` is an undisturbed run."""
         if run.result is None or run.result["status"] != "succeeded":
             return f"it ended otherwise: {run.result or run.error}"
         if plain(run) != plain(alone):
@@ -263,8 +263,11 @@ class Round:
         return self._effects(run)
 
     def _effects(self, run: Execution) -> str:
-        """``""`` when each happened once, and each command ran once for each key that it was sent with, however often
-        that was; else what is wrong. Where no shell was killed only a task that was tried again sends new keys."""
+        """Return what is wrong with the effects, or an empty text.
+
+        Each effect must have happened once, and each command must have run once for each call key, however often it was
+        sent. Unless a shell was killed, only a repeated task uses new keys.
+        """
         everything = sorted(f"{name} {work}" for name in NEEDS for work in WORKS)
         if (found := sorted(self.house.lines(f"{self.run_id}.effects"))) != everything:
             return f"effects: {found}"
@@ -277,13 +280,13 @@ class Round:
         starts = Counter(self.house.lines(f"{self.run_id}.starts"))
         if more := {name: count for name, count in starts.items() if count > len(keys[name])}:
             return f"commands ran twice for one key: {more}"
-        if self.kind == "shell":  # what became of its command nobody knows, so the step is tried again
+        if self.kind == "shell":  # the result of its command is unknown, so the step is tried again
             return ""
         twice = {name: count for name, count in starts.items() if count != (2 if name.endswith("two") else 1)}
         return f"commands were sent with several keys: {twice}" if twice else ""
 
     def records(self) -> list[Record]:
-        """What the journals have of this run's calls, in the order of time."""
+        """Return the journals' records of this run's calls, in order of time."""
         found: list[Record] = []
         for path in sizes(self.house):
             with path.open("rb") as file:
@@ -293,11 +296,11 @@ class Round:
         return sorted(found, key=lambda record: record.at)
 
     def ends(self) -> list[str]:
-        """Calls that did not end well, and all in the tasks that were tried again."""
+        """Return the calls that failed, and all calls of tasks that were tried again."""
         names = ("task", "step", "tool", "status", "code", "message", "exit_code", "key")
-        told = [(one, {name: one.facts[name] for name in names if name in one.facts}) for one in self.records()]
+        found = [(one, {name: one.facts[name] for name in names if name in one.facts}) for one in self.records()]
         return [
             f"{record.at:.3f} {record.worker} {record.event} {facts}"
-            for record, facts in told
+            for record, facts in found
             if facts.get("status", "ok") != "ok" or "~" in facts["task"]
         ]

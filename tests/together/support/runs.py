@@ -1,5 +1,5 @@
-"""A project in which a swarm of three works, each in terminals of ai-session and a clone of its own, and asks a person
-before their work is merged."""
+"""A project with a swarm of three agents, each with terminals of ai-session and a clone of its own, whose work a person
+must accept before it is merged."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ SWARM = '[swarm]\nname = "release-24"\nmerge = "ask"\nbudget = { calls = 90, sec
 
 
 def work(name: str, agent: str, command: str, more: str = "", waits: str = "") -> str:
-    """A task: one command in a terminal, which is to succeed; ``waits`` for its end where that may take a while."""
+    """Return a task with one command in a terminal, which must succeed; ``waits`` are the steps of a long command."""
     opened = '{ name = "NAME-${run.id}", shell = "bash", working_directory = "${workspace}" }'.replace("NAME", name)
     return f"""
 [[tasks]]
@@ -71,7 +71,7 @@ PLAN = (
 
 
 class Shop(RunDesk):
-    """See RunDesk; ``project`` is the repository, in which verbs are used; ``more`` is for each agent."""
+    """A RunDesk whose verbs run in the repository ``project``; ``more`` is added to each agent."""
 
     def __init__(self, house: Path, plan: str = PLAN, more: str = "") -> None:
         self.project = house / "shop"
@@ -93,7 +93,7 @@ class Shop(RunDesk):
 
     @contextmanager
     def running(self) -> Iterator[Process]:
-        """``ccswarm run`` in a process of its own."""
+        """Yield ``ccswarm run`` as a process, which is killed afterwards if it has not ended."""
         out = self.project.parent / "run.out"
         with out.open("wb") as said:
             streams = (os.open(os.devnull, os.O_RDONLY), said.fileno(), said.fileno())

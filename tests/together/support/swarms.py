@@ -1,4 +1,4 @@
-"""A home with a swarm in it: its configuration, workers in processes of their own, and the logs of both sides."""
+"""A home with a swarm: its configuration, workers in processes of their own, the journal and the audit log."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ from tests.support.forked import Forked
 
 ROOT = Path(__file__).parents[3]
 TELL_SECONDS = 5.0
-"""For a worker that does not end, to say what it does instead."""
+"""The time for a worker that does not end to log what it does instead."""
 LIFE_SECONDS = 86_400.0
-"""More than any test has a worker live: what a hundred rounds take is bounded round by round."""
+"""More than the life of any test's worker: of a hundred rounds, each has its own bound."""
 DATA = ROOT / "tests/data"
 AI_SESSION = f"""
 [[mcp.servers]]
@@ -47,7 +47,7 @@ lost_after_seconds = 2.0
 
 
 class Worker:
-    """One that executes, in a process of its own: what is used of ``asyncio.subprocess.Process``."""
+    """A worker process, with the used parts of ``asyncio.subprocess.Process``."""
 
     def __init__(self, process: Forked) -> None:
         self._process = process
@@ -63,13 +63,13 @@ class Worker:
         return await asyncio.to_thread(self._process.wait, LIFE_SECONDS)
 
     async def up(self) -> bool:
-        """Whether it executes; False where it has ended instead."""
+        """Wait until it carries out runs. Return False if it has ended instead."""
         assert self._process.stdout
         return await asyncio.to_thread(self._process.stdout.readline) == b"up\n"
 
     async def end(self) -> bool:
-        """It hands back what is unfinished and ends. Where it does not, it says in its log what it does instead, and is
-        ended."""
+        """Let it hand back unfinished work and end; return whether it did. Otherwise it logs what it does, and is
+        killed."""
         assert self._process.stdin
         self.send_signal(signal.SIGCONT)
         self._process.stdin.close()
@@ -85,7 +85,7 @@ class Worker:
 
 
 class House:
-    """Where one swarm lives: ``project`` is the directory its agents work in."""
+    """The home of a swarm; its agents work in the directory ``project``."""
 
     def __init__(self, home: Path, text: str) -> None:
         self.home = home
@@ -97,22 +97,22 @@ class House:
         self.settings = config.peek(self.file).settings
 
     def add(self, text: str) -> None:
-        """More configuration, before anything is started."""
+        """Add to the configuration, before anything is started."""
         self.rewrite(self.file.read_text() + text)
         self.settings = config.peek(self.file).settings
 
     def rewrite(self, text: str) -> None:
-        """As a person who edits the configuration, and agrees to what it says now."""
+        """Replace the configuration and agree to it, as a person does."""
         self.file.write_text(text)
         agreed(self.file, self.state)
 
     @property
     def own(self) -> tuple[str, str]:
-        """What scripts of this swarm are told first."""
+        """The first arguments of scripts for this swarm: the configuration and the state directory."""
         return str(self.file), str(self.state)
 
     def plan(self, text: str, *problems: str) -> Settings:
-        """A plan over the configuration, and what is wrong with it as far as that can be told without servers."""
+        """Return a plan with the configuration. The check without servers must find exactly ``problems``."""
         file = self.home / "plan.toml"
         file.write_text(text)
         settings = config.peek_plan(file, self.settings)
@@ -126,7 +126,7 @@ class House:
 
     @asynccontextmanager
     async def worker(self) -> AsyncGenerator[Worker]:
-        """One that executes; whatever the test does to it, it is gone afterwards."""
+        """Yield a worker, which ends afterwards whatever the test does to it."""
         worker = await self.start_worker()
         try:
             yield worker
@@ -144,7 +144,7 @@ class House:
         return worker
 
     def answer(self, word: str, by: str) -> list[dict[str, Any]]:
-        """What waits for a person is answered by another process; what was asked."""
+        """Answer all that waits for a person, in another process; return the questions."""
         env, script = {**os.environ, "PYTHONPATH": str(ROOT)}, str(DATA / "swarm_answer.py")
         code, said, errors = forked.run("ccswarm", [*self.own, word, by], cwd=self.home, env=env, script=script)
         assert code == 0, errors
@@ -154,20 +154,20 @@ class House:
         return list(read(self.state / "journal"))
 
     def joined(self) -> JoinReport:
-        """The journal against the audit log that the server keeps in this home."""
+        """Return the comparison of the journal with the audit log in this home."""
         files = sorted((self.home / ".local/state/ai-session/audit").glob("audit-*.jsonl"))
         assert files
         return join(self.state / "journal", (line for file in files for line in file.read_bytes().splitlines(True)))
 
     def lines(self, name: str) -> list[str]:
-        """Of a file in the project; none where it is not there."""
+        """Return the lines of a file in the project; none if it does not exist."""
         file = self.project / name
         return file.read_text().splitlines() if file.exists() else []
 
 
 @contextmanager
 def open_house(world: Path, text: str, server_config: str, *, served: bool = True) -> Iterator[House]:
-    """Where it is not ``served`` who needs the daemon starts it. Afterwards it has ended and nobody is left."""
+    """Yield a new home with a swarm, and with a daemon if it is ``served``; afterwards no process of it may be left."""
     home = new_home(world, server_config)
     with environment(client_environment(home)):
         env = {**os.environ, "PYTHONPATH": str(ROOT)}
@@ -193,7 +193,7 @@ async def over(app: App, run_id: str) -> Execution:
 
 
 async def event(app: App, execution_id: str, name: str, **facts: Any) -> Mapping[str, Any]:
-    """The first such event of a run or, once it has started, of a task."""
+    """Wait for an event of a run or a task, with these facts, and return the first."""
     run_id, _, task = execution_id.partition(".")
     if task:
         await event(app, run_id, "task.started", execution=execution_id)

@@ -1,4 +1,4 @@
-"""``ai-session serve --rpc`` as a process: the tool server of AgentVault's kind that proxies are put in front of."""
+"""``ai-session serve --rpc`` as a process: the tool server behind AgentVault's proxies."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ ROOT = Path(__file__).parents[3]
 
 @contextmanager
 def tool_server(home: Path, workspace: Path) -> Iterator[str]:
-    """Where it is, without ``/rpc``; its files are below ``workspace``."""
+    """Yield the address of a running server, without ``/rpc``; its files are below ``workspace``."""
     words = ["serve", "--rpc", "--port", "0", "--workspace", str(workspace), "--json"]
     environment = {**client_environment(home), "PYTHONPATH": str(ROOT)}
     process = forked.piped("ai_session", words, cwd=workspace, env=environment)

@@ -1,4 +1,4 @@
-"""Rounds in which work is cloned, judged, merged and handed on while something of it is killed."""
+"""Rounds in which work is cloned, judged, merged and delegated while a process is killed or stopped."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from tests.together.support.rounds import Round
 from tests.together.support.swarms import House, git
 
 FILES = ("one", "two", "three", "part")
-"""Each successful task, and the part that one hands on, adds a line of its run to a file of its own."""
+"""Each successful task, and the delegated one, adds a line of its run to the file of its name."""
 
 CREW = """
 [swarm]
@@ -26,11 +26,11 @@ WRITE = (
     "count=$(grep -l ${run.id} one.txt two.txt | wc -l); "
     "grep -q ${run.id} %(name)s.txt || echo ${run.id} $count >> %(name)s.txt"
 )
-"""How many of the first two files have a line of this run, where the task works; once, however often it is tried."""
+"""Writes, once for all attempts, how many of the first two files have a line of this run in the task's workspace."""
 
 
 def steps(name: str, table: str = "tasks.steps") -> str:
-    """Opens a terminal where the task works, writes there, and closes it."""
+    """Return steps that open a terminal in the task's workspace, write there and close it."""
     return f"""
 [[{table}]]
 id = "open"
@@ -64,7 +64,7 @@ gates = [{{ command = "{gate}" }}]
 
 
 def handed_on() -> str:
-    """One task that has another agent do its part, which is cloned, judged and merged, too."""
+    """Return a task that delegates a part to another agent, whose work is cloned, judged and merged, too."""
     write = WRITE.replace("${", "$${") % {"name": "part"}
     opened = "{ name = '$${run.id}-part', working_directory = '$${workspace}' }"
     again = "retry = { times = 3, seconds = 0.1 }, gate = true"
@@ -98,7 +98,7 @@ ENDINGS = dict.fromkeys(("one", "two", "three", "lead"), "succeeded") | {"bad": 
 
 
 def repository(house: House) -> None:
-    """The project is one, with a commit of all the files."""
+    """Make the project a repository with a commit of all the files."""
     git(house.project, "init", "-q", "-b", "main")
     git(house.project, "config", "user.name", "Host")
     git(house.project, "config", "user.email", "host@example.org")
@@ -109,7 +109,7 @@ def repository(house: House) -> None:
 
 
 class WorkRound(Round):
-    """What is checked out afterwards has the work whose gates held, once each."""
+    """A round after which the checked-out branch must have all accepted work, once each."""
 
     def wrong(self, run: Execution, alone: Execution, most_seconds: float) -> str:
         result: dict[str, Any] = run.result or {"tasks": {}}
