@@ -1,16 +1,16 @@
-"""Reference solutions of tasks for agents: in sessions the same comes of them as in bash.
+"""Reference solutions of tasks for agents, which must have the same results in sessions as in bash.
 
 ``BENCHMARK_TASKS`` names a folder of tasks in the form of Harbor (``NAME/solution/solve.sh``) or Terminal-Bench
-(``NAME/solution.sh``), which are not part of this repository; without it three of that kind are tried. A set of them
-is fetched by who wants it, for example::
+(``NAME/solution.sh``), which are not part of this repository; without it three tasks of that kind are used. To fetch a
+set, for example::
 
     git clone --depth 1 https://github.com/laude-institute/terminal-bench
     BENCHMARK_TASKS=terminal-bench/original-tasks python -m benchmarks task_scripts
 
-Exit codes, output and files are compared, on each backend, in a box and outside of one. Their working directory, /app,
-is one of the benchmark's own here. What would change the machine is left out as far as its words tell: run a set that
-nobody has read where it can do no harm. Left out, too, is what does not run to its end here, or ends otherwise when
-bash runs it once more.
+Exit codes, output and files are compared, on each backend, in a box and without one. Their working directory, /app, is
+replaced by one of the benchmark's own. Solutions whose text suggests that they change the machine are left out; this is
+only a guess, so run an unknown set where it cannot do harm. Also left out are those that bash cannot run to the end
+here, or that have another result in a second run.
 """
 
 from __future__ import annotations
@@ -37,20 +37,20 @@ MACHINE = re.compile(
     r"|(?<![\w.])/(etc|usr|var|root|home|tests|opt|boot|sys|work|data|srv|mnt|run|dev/(?!null))|\bexit\b"
 )
 ON_A_TERMINAL = re.compile(r"\bnohup\b")
-"""What says more where its input is a terminal, as it is in a session."""
+"""A command that prints more if its input is a terminal, as in a session."""
 COMPLETES = "\t"
-"""What a line editor does not take as text."""
+"""A character that a line editor does not insert into the line."""
 SHEBANG = re.compile(r"\A#!.*")
 APP = re.compile(r"(?<![\w.])/app(?![\w.])")
 PATCHED = re.compile(r"^--- a/(.+)\n\+\+\+ .+\n((?:@@ .*\n(?:[-+ \\].*\n|\n(?!\w))*)+)", re.MULTILINE)
-"""A file of the task that the solution changes, and the changes."""
+"""A patch: the file of the task that the solution changes, and the changes."""
 HUNK = re.compile(r"^@@ -(\d+).*\n((?:[^@].*\n|\n)*)", re.MULTILINE)
 SECONDS, MOST = sized((45, None), (20, 1))
 BACKENDS = sized(("pty", "tmux"), ("pty",))
 MOST_CHARS = 200_000
-"""Of the output of one command."""
+"""The limit of the output of one command."""
 ENDED = "shell has ended"
-"""Said of a command that ended its shell, as under ``set -e``; nothing after it is run."""
+"""The note on a command that ended its shell, as under ``set -e``; the rest is not run."""
 COUNT = r"""set -u
 mkdir -p /app/out
 cat > /app/count.py <<'EOF'
@@ -84,14 +84,14 @@ OWN = {"count": COUNT, "state": STATE, "data": DATA}
 
 @dataclass(frozen=True)
 class Outcome:
-    """``files`` are names and digests of what is in the working directory."""
+    """The result of a solution. ``files`` are the names and digests of the files in the working directory."""
 
     exit_code: int
     output: str | None
     files: tuple[tuple[str, str], ...]
 
-    def is_that_of(self, other: Outcome) -> bool:
-        """An output that is not known is not compared."""
+    def matches(self, other: Outcome) -> bool:
+        """Report whether the results are the same; an unknown output is not compared."""
         same = (self.exit_code, self.files) == (other.exit_code, other.files)
         return same and (other.output is None or self.output == other.output)
 
@@ -100,10 +100,10 @@ Way = Callable[[Client, str, str], tuple[int, str | None]]
 
 
 async def run(report: Report, directory: Path) -> None:
-    """Each solution in every way; the rows count those of which something else came."""
+    """Run each solution in every way; the rows count those with another result than in bash."""
     found = {path.relative_to(root).parts[0]: path.read_text() for root, path in _given()} or OWN
     harmless = {name: text for name, text in list(found.items())[:MOST] if _may_be_run(SHEBANG.sub("", text))}
-    os.environ["PATH"] = os.defpath  # boxes hide what lies in the home
+    os.environ["PATH"] = os.defpath  # boxes hide the home
     report.title(f"Reference solutions of tasks ({len(harmless)} of {len(found)} leave the machine alone)")
     ways: dict[str, Way] = {"whole": _whole, "by statement": _by_statement, "typed": _typed}
     plain = {name: [_plain(_new(directory, name, text), text) for _ in range(2)] for name, text in harmless.items()}
@@ -118,7 +118,7 @@ async def run(report: Report, directory: Path) -> None:
             for backend, (way, take) in itertools.product(BACKENDS, ways.items()):
                 names = [name for name in known if take is not _typed or COMPLETES not in harmless[name]]
                 tried = ((name, _outcome(client, backend, directory, name, harmless[name], take)) for name in names)
-                others = [name for name, outcome in tried if not known[name].is_that_of(outcome)]
+                others = [name for name, outcome in tried if not known[name].matches(outcome)]
                 what = f"{way}, {box}, {backend}: another outcome than bash's"
                 report.row(what, len(others), "", most=0, note=" ".join([f"of {len(names)}", *others]))
         finally:
@@ -136,7 +136,7 @@ def _given() -> Iterator[tuple[Path, Path]]:
 
 
 def _new(directory: Path, name: str, text: str) -> Path:
-    """The working directory, at the same path for each way; empty but for what the solution patches."""
+    """Return a working directory, at the same path for each way, with only the files that the solution patches."""
     app = directory / "tasks" / name / "app"
     subprocess.run(["rm", "-rf", app], check=True)
     app.mkdir(parents=True)
@@ -150,26 +150,26 @@ def _new(directory: Path, name: str, text: str) -> Path:
     return app
 
 
-def _placed(text: str, app: Path) -> str:
+def _with_directory(text: str, app: Path) -> str:
     return APP.sub(str(app), text)
 
 
 def _outcome(client: Client, backend: str, directory: Path, name: str, text: str, take: Way) -> Outcome:
-    """In a session of its own, and what is there once that is closed."""
+    """Run a solution in a session of its own, and return the result after closing it."""
     app = _new(directory, name, text)
     wanted = {"name": "task", "backend": backend, "working_directory": str(app)}
     session = client.call_tool("create_session", wanted)["session_id"]
-    code, output = take(client, session, _placed(text, app))
+    code, output = take(client, session, _with_directory(text, app))
     client.call_tool("close_session", {"session_id": session})
     return Outcome(code, output, _files(app))
 
 
 def _plain(app: Path, text: str) -> Outcome | None:
-    """In bash without us; None for what needs more than is here, such as a file of the task or more time."""
-    words = ["bash", "-c", _placed(text, app)]
+    """Run a solution in bash alone. Return None if it needs something that is missing, or more time."""
+    argv = ["bash", "-c", _with_directory(text, app)]
     try:
         done = subprocess.run(
-            words,
+            argv,
             cwd=app,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
@@ -205,7 +205,7 @@ def _by_statement(client: Client, session: str, text: str) -> tuple[int, str | N
 
 
 def _typed(client: Client, session: str, text: str) -> tuple[int, str | None]:
-    """What is on the terminal is the echo as well."""
+    """Type each statement. The output is unknown, because the terminal also shows the echo."""
     code = 0
     for statement in _statements(text):
         typed = {"session_id": session, "text": statement.rstrip("\n"), "keys": ["Enter"]}
@@ -224,7 +224,7 @@ def _executed(client: Client, session: str, command: str) -> dict[str, Any]:
 
 @cache
 def _statements(text: str) -> Sequence[str]:
-    """As many lines each as bash needs for something whole."""
+    """Return statements, each of as many lines as bash needs for a complete one."""
     found: list[str] = []
     lines: list[str] = []
     for line in text.splitlines(keepends=True):
