@@ -105,10 +105,7 @@ class Backend(Protocol):
         ...
 
     async def make_ready(self) -> None:
-        """Start in advance what the first ``open`` would start.
-
-        Raises the errors of ``open``. They may be ignored, because ``open`` raises them again.
-        """
+        """Start in advance what the first ``open`` starts. Its errors may be ignored: ``open`` raises them again."""
         ...
 
     async def open(self, spec: TerminalSpec) -> Terminal:

@@ -49,10 +49,7 @@ class Changes:
         self._closed = asyncio.Event()
 
     async def next(self) -> frozenset[Change]:
-        """Wait for changes and return all since the last batch; return none once closed.
-
-        Batches are at least the gap apart. A cancelled wait loses no change.
-        """
+        """Wait for changes, return all since the last batch, and none once closed. A cancelled wait loses none."""
         loop = asyncio.get_running_loop()
         if not self._closed.is_set():
             with suppress(TimeoutError):

@@ -406,10 +406,7 @@ class SessionManager:
         return next(fits, "")
 
     async def close(self, session: Session, reason: str = "") -> None:
-        """End a session with all its processes and remove it, including its log.
-
-        ``reason``, for a session closed without a request, is reported to callers that look for it.
-        """
+        """End a session and remove it. The ``reason`` of an unrequested end is reported to callers that look for it."""
         if reason:
             self._closed.appendleft((session.spec, reason))
         self._sessions.pop(session.spec.session_id, None)
@@ -449,10 +446,7 @@ class SessionManager:
         return removal
 
     async def adopt(self) -> int:
-        """Adopt the sessions that an earlier daemon left and return the number of all sessions.
-
-        Live terminals continue; ended ones are reported as exited or lost.
-        """
+        """Adopt the sessions of an earlier daemon, live or ended, and return the number of all sessions."""
         for directory in (self.runtime_directory / GONE).glob("*"):
             self._remove(directory)
         specs = [spec for path in self._root.glob("*/spec.json") if (spec := read(path.parent)) is not None]

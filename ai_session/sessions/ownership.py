@@ -87,10 +87,7 @@ def visibility_of_call(call: ToolCall) -> Visibility:
 
 
 def require_scope(principal: Principal, tool: str, effect: Effect, needed: str = "") -> None:
-    """Raise InsufficientScope if a token, or a person's connection, lacks the scope for the tool.
-
-    The scope is ``needed``, or the one for ``effect``.
-    """
+    """Raise InsufficientScope if a token or a person's connection lacks ``needed``, or the scope for ``effect``."""
     person = principal.kind == "person"
     needed = needed or (NEEDED_BY_PERSON if person else SCOPES)[effect]
     if principal.scopes is not None and not principal.scopes & {needed, ADMIN}:

@@ -43,10 +43,7 @@ def transcript(session: Session, record: CommandRecord, spans: Spans | None = No
 
 
 def find_command(session: Session, command_id: str) -> CommandRecord:
-    """Return the record of ``command_id``, which is ``all`` for the whole output or empty for the latest command.
-
-    Raises CommandNotFound.
-    """
+    """Return the command's record; ``all`` is the whole output, empty the latest command. Raises CommandNotFound."""
     running = session.running.record if session.running else None
     if command_id == "all":
         return CommandRecord("all", 0, "", "running", session.spec.created_at, 0)

@@ -96,10 +96,7 @@ class Viewer:
         self._session.wake()
 
     async def resize(self, rows: int, cols: int) -> None:
-        """Give the session the viewer's size until ``close``.
-
-        Ignored if the viewer is read-only or a person has taken the session over.
-        """
+        """Give the session the viewer's size until ``close``, unless read-only or another person has taken it over."""
         if not self._read_only and self._session.exit is None and rows > 0 and cols > 0:
             with suppress(SessionTakenOver):
                 await self._session.lend_size(self, rows, cols)

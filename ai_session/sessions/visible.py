@@ -37,10 +37,7 @@ class VisibleSessions:
         return [session for session in self._manager.all() if self._visibility.covers(session.spec)]
 
     def find(self, reference: str) -> Session | None:
-        """Return the session with this id or name, or None; the caller's own is preferred. Counts as use of it.
-
-        A name that several other owners' sessions have gives None.
-        """
+        """Return the session of this id or name, first the caller's own; None unless one matches. Counts as its use."""
         found = self._manager.find(reference) or self._manager.named(self._visibility.owner, reference)
         if found is None:
             named = self._named(reference)

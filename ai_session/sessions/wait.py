@@ -29,10 +29,7 @@ SHELL_SECONDS = 1.0
 
 
 async def for_command(session: Session, running: RunningCommand, seconds: float, *, until_input: bool) -> Reason:
-    """Wait until ``running`` has ended, wants input (if ``until_input``) or ``seconds`` have passed.
-
-    Returns which of these it was, and never ends the command.
-    """
+    """Wait until ``running`` has ended, wants input (if ``until_input``) or ``seconds`` have passed; return which."""
     first = min(FIRST_LOOK_SECONDS, seconds) if until_input else seconds
     if await running.ends(first):
         return "finished"
@@ -57,10 +54,7 @@ async def for_command(session: Session, running: RunningCommand, seconds: float,
 
 
 async def for_output(session: Session, seconds: float, found: Callable[[], bool]) -> bool:
-    """Wait until ``found`` returns true, and call it whenever output or a mark arrives. Return its last result.
-
-    Stops after ``seconds``, or when the shell has ended.
-    """
+    """Call ``found`` at each output or mark until it is true, the shell ends or time is up. Return its last result."""
     loop = asyncio.get_running_loop()
     deadline = loop.time() + seconds
     while not found():

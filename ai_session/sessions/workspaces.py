@@ -130,7 +130,7 @@ def existing_directory(wanted: str, start: str) -> str:
 
 
 def unboxed(wanted: str, client_directory: str, home: str) -> StartDirectory:
-    """Return where an unboxed session starts: ``wanted``, else the client's directory, else the home.
+    """Return where a session without a box starts: ``wanted``, the client's directory or the home.
 
     Raises DirectoryUnusable.
     """

@@ -64,10 +64,7 @@ class HolderLink:
         return future
 
     async def ask(self, op: str, fds: Sequence[int] = (), **fields: Any) -> Reply:
-        """Send a request and return its reply.
-
-        Raises BackendUnavailable if none arrives within ANSWER_SECONDS, HolderLost if the connection closes.
-        """
+        """Send a request and return its reply. Raises BackendUnavailable after ANSWER_SECONDS, or HolderLost."""
         try:
             async with asyncio.timeout(ANSWER_SECONDS):
                 return await self.request(op, fds, **fields)

@@ -324,10 +324,7 @@ def controlled_server() -> Callable[[TmuxServer], libtmux.Server]:
 
 
 def check(spec: TerminalSpec) -> None:
-    """Raise an error for a spec whose faults tmux would only show as text on the new terminal.
-
-    Raises BackendUnavailable, DirectoryUnusable.
-    """
+    """Raise BackendUnavailable or DirectoryUnusable for faults that tmux would only show on the new terminal."""
     if not SESSION_ID.fullmatch(spec.session_id):
         raise BackendUnavailable(f"{spec.session_id!r} cannot name a tmux session", suggestion="use [A-Za-z0-9_-]")
     if not os.path.isdir(spec.working_directory) or not os.access(spec.working_directory, os.X_OK):
@@ -348,10 +345,7 @@ async def _succeeds(*words: str) -> bool:
 
 
 def creation(spec: TerminalSpec, env_options: Sequence[str], copy: str) -> list[str]:
-    """Return the words of the command line that creates a terminal.
-
-    tmux does not read from the pane until it has run the whole line, so no output precedes the pipe.
-    """
+    """Return the command line of a new terminal. tmux reads no output until it has run all of it, pipe included."""
     target = f"={spec.session_id}:"
     size = ["-x", str(spec.cols), "-y", str(spec.rows)]
     name = re.sub(r"[^\w.+-]", "_", os.path.basename(spec.argv[0]))
@@ -380,10 +374,7 @@ def creation(spec: TerminalSpec, env_options: Sequence[str], copy: str) -> list[
 
 
 def exact_environment(env: Mapping[str, str]) -> Iterator[str]:
-    """Yield the arguments of ``env`` that restore exactly ``env``, except for the terminal's TERM.
-
-    They remove the variables that were added on the way and set those that were changed.
-    """
+    """Yield arguments of ``env`` that undo the changes on the way to a child, except for the terminal's TERM."""
     for name in ADDED:
         if name not in env:
             yield from ("-u", name)

@@ -36,10 +36,7 @@ class BorrowedTty:
         self._slave = os.open(tty, os.O_RDWR | os.O_NOCTTY | os.O_NONBLOCK | os.O_CLOEXEC)
 
     def write(self, data: bytearray) -> bool:
-        """Write what the terminal has room for and remove it from ``data``. Return whether all is written.
-
-        Raises OSError.
-        """
+        """Move what the terminal has room for out of ``data``. Return whether all is written. Raises OSError."""
         with contextlib.suppress(BlockingIOError):
             while data:
                 del data[: os.write(self.master, data[:_CHUNK_BYTES])]

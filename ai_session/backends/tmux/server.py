@@ -162,7 +162,7 @@ class TmuxServer:
         return BackendUnavailable(message, suggestion=f"check why process {self._pid} does not answer, or end it")
 
     async def _attach(self, *, start: bool) -> ControlClient:
-        """Raises ServerGone, BackendUnavailable, TerminalsExhausted."""
+        """Attach; retry while an old server is ending. Raises ServerGone, BackendUnavailable, TerminalsExhausted."""
         for last in [False] * (ATTEMPTS - 1) + [True]:
             try:
                 return await self._attach_once(start=start)
@@ -349,10 +349,7 @@ class TmuxServer:
 
 
 def take_status(pid: int) -> bool:
-    """Reap a child without blocking. Return whether it has ended or is not a child of this process.
-
-    A server whose parent has ended may be a child of this process, too.
-    """
+    """Reap a child, or an orphan that became one, without blocking. Return whether no such child is left running."""
     try:
         return os.waitpid(pid, os.WNOHANG)[0] != 0
     except ChildProcessError:
