@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from tests.ccswarm.support.a2a_standard_server import TEXT, Served, served
-from tests.ccswarm.support.runs import RunDesk
+from tests.ccswarm.support.runs import RunVerbs
 from tests.clients.installing import SECONDS, new_environment
 from tests.conftest import client_environment
 
@@ -23,9 +23,9 @@ HERE = Path(__file__).parent
 
 @pytest.fixture(scope="module")
 def server(shared_home: Path) -> Iterator[Served]:
-    desk = RunDesk(shared_home, TEXT)
-    os.mkfifo(desk.pipe)
-    with served(desk) as server:
+    verbs = RunVerbs(shared_home, TEXT)
+    os.mkfifo(verbs.pipe)
+    with served(verbs) as server:
         yield server
 
 

@@ -14,7 +14,7 @@ import pytest
 from tests.ccswarm.support.a2a_standard_server import served
 from tests.ccswarm.support.a2a_vault_server import TEXT
 from tests.ccswarm.support.rpc_servers import rpc_server
-from tests.ccswarm.support.runs import RunDesk
+from tests.ccswarm.support.runs import RunVerbs
 from tests.clients.installing import new_environment
 from tests.conftest import client_environment
 from tests.support.bounds import BOUND_SECONDS
@@ -83,12 +83,12 @@ def client(python: Path, port: int, home: Path, **variables: str) -> Iterator[Cl
 
 
 def test_it_calls_tools_follows_them_and_is_told_whose_fault_it_is(python: Path, home: Path, tmp_path: Path) -> None:
-    desk = RunDesk(home, TEXT)
+    verbs = RunVerbs(home, TEXT)
     (tmp_path / "script.py").write_text("print(6 * 7)\n")
     with tool_server(home, tmp_path) as url:
         servers = json.dumps({"filesystem": url, "code": url, "nowhere": "http://127.0.0.1:9"})
         variables = {"MCP_SERVER_MAP": servers, "MCP_CALL_TIMEOUT": "20"}
-        with served(desk, **variables) as server, client(python, server.port, home) as vault:
+        with served(verbs, **variables) as server, client(python, server.port, home) as vault:
             state, said, names = vault.call("filesystem", "filesystem.readFile", path="script.py")
             assert (state, said["success"]) == ("COMPLETED", True)
             assert said["mcp_result"]["content"] == [{"type": "text", "text": "print(6 * 7)\n"}]
@@ -111,7 +111,7 @@ def test_it_calls_tools_follows_them_and_is_told_whose_fault_it_is(python: Path,
 def test_it_cancels_a_call_and_understands_what_it_cannot_do(python: Path, home: Path, tmp_path: Path) -> None:
     with rpc_server(tmp_path) as files:
         variables = {"MCP_SERVER_MAP": json.dumps({"filesystem": files.url})}
-        with served(RunDesk(home, TEXT), **variables) as server, client(python, server.port, home) as vault:
+        with served(RunVerbs(home, TEXT), **variables) as server, client(python, server.port, home) as vault:
             task = vault.ask("call", content=content("small", "echo", {}))["task"]["id"]
             again = vault.ask("again", task=task, content=content("small", "echo", {}))
             assert again["error"] == "A2ARemoteAgentError"
@@ -124,8 +124,8 @@ def test_it_cancels_a_call_and_understands_what_it_cannot_do(python: Path, home:
 
 
 def test_it_shows_its_key(python: Path, home: Path) -> None:
-    desk = RunDesk(home, TEXT)
-    with served(desk, A2A_AUTH_TOKEN=TOKEN) as server:
+    verbs = RunVerbs(home, TEXT)
+    with served(verbs, A2A_AUTH_TOKEN=TOKEN) as server:
         with client(python, server.port, home, AGENTVAULT_KEY_CCSWARM=TOKEN) as vault:
             assert vault.call("small", "echo", text="x")[0] == "COMPLETED"
         with client(python, server.port, home, AGENTVAULT_KEY_CCSWARM="wrong") as vault:

@@ -95,8 +95,7 @@ PATH = os.environ["PATH"]
 
 @cache
 def parent(package: str) -> socket.socket:
-    """Return the socket of the process that forks. It has no test's HOME, because it serves all, and ends with this
-    process."""
+    """Return the socket of the process that forks for all tests, so without a HOME. It ends with this process."""
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     with theirs:
         process = subprocess.Popen(
@@ -287,10 +286,7 @@ def run(
 
 
 def daemon(env: Mapping[str, str]) -> None:
-    """Start ai-session's daemon for the HOME in ``env`` if there is none.
-
-    An error that keeps it from starting is ignored, because the next client reports it.
-    """
+    """Start ai-session's daemon for the HOME in ``env`` if there is none. Its errors are left to the next client."""
     # A daemon holds its lock for life.
     with (
         suppress(FileNotFoundError, NotADirectoryError),

@@ -15,7 +15,7 @@ from tests.support.bounds import BOUND_SECONDS
 
 
 @dataclass
-class Told:
+class NoticeReader:
     program: Path
     fd: int
     held: bytes = b""
@@ -30,7 +30,7 @@ class Told:
 
 
 @contextmanager
-def told_in(folder: Path) -> Iterator[Told]:
+def reading_notices(folder: Path) -> Iterator[NoticeReader]:
     """Create the program in ``folder`` and yield the notices it sends."""
     fifo, program = folder / "told", folder / "tell"
     os.mkfifo(fifo)
@@ -38,6 +38,6 @@ def told_in(folder: Path) -> Iterator[Told]:
     program.chmod(0o755)
     fd = os.open(fifo, os.O_RDWR | os.O_NONBLOCK)
     try:
-        yield Told(program, fd)
+        yield NoticeReader(program, fd)
     finally:
         os.close(fd)

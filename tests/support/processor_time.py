@@ -14,10 +14,7 @@ from tests.support.bounds import BOUND_SECONDS
 
 
 def once_within(bound: float, attempt: Callable[[], float]) -> None:
-    """Repeat ``attempt`` until it takes at most ``bound`` seconds.
-
-    On a shared machine a single attempt may take longer; one that waits for something always does.
-    """
+    """Repeat ``attempt`` until it takes at most ``bound`` seconds, because a shared machine delays single ones."""
     deadline = time.monotonic() + BOUND_SECONDS
     while (seconds := attempt()) > bound:
         assert time.monotonic() < deadline, f"it never took less than {bound:g} s; at last it took {seconds:g} s"

@@ -109,7 +109,7 @@ def _filter() -> bytes:
 
 
 def ask_of_no_sockets() -> None:
-    """From now on this process, and all that it starts, cannot learn whose connections are."""
+    """Forbid this process and its children to query the users of connections."""
     code = _filter()
     held = ctypes.create_string_buffer(code, len(code))
     filters = struct.pack("HxxxxxxQ", len(code) // 8, ctypes.addressof(held))

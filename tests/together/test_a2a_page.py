@@ -8,8 +8,8 @@ import sys
 from pathlib import Path
 
 from tests.ccswarm.support.a2a_standard_server import Wire, connected, served
-from tests.ccswarm.support.runs import RunDesk
-from tests.together.support.swarms import QUICK, ROOT, open_house
+from tests.ccswarm.support.runs import RunVerbs
+from tests.together.support.swarms import QUICK, ROOT, open_swarm_home
 
 PAGE = (ROOT / "docs/protocols/a2a.md").read_text()
 CONFIGURATION, CONVERSATIONS = (
@@ -46,9 +46,9 @@ def test_the_conversation_is_as_the_page_has_it(world: Path) -> None:
     assert COMMAND in configuration
     ours = f'command = "{sys.executable} -m ai_session mcp-server --stdio"\nenv = {{ PYTHONPATH = "{ROOT}" }}'
     assert len(CONVERSATIONS) == 2
-    with open_house(world, QUICK + configuration.replace(COMMAND, ours), UNBOXED) as house:
+    with open_swarm_home(world, QUICK + configuration.replace(COMMAND, ours), UNBOXED) as house:
         words = ("--config", str(house.file), "--workspace", str(house.project))
-        with served(RunDesk(house.home), *words) as server, connected(server.port) as wire:
+        with served(RunVerbs(house.home), *words) as server, connected(server.port) as wire:
             for conversation in CONVERSATIONS:
                 for exchange in re.findall(r"^> .*\n(?:< .*\n)+", conversation, re.MULTILINE):
                     asked, *told = exchange.splitlines()

@@ -10,8 +10,8 @@ from typing import Any
 
 from tests.ccswarm.support.a2a_standard_server import served
 from tests.ccswarm.support.a2a_vault_server import IDS, JSON, Vault, client
-from tests.ccswarm.support.runs import RunDesk
-from tests.together.support.swarms import AI_SESSION, QUICK, ROOT, open_house
+from tests.ccswarm.support.runs import RunVerbs
+from tests.together.support.swarms import AI_SESSION, QUICK, ROOT, open_swarm_home
 from tests.together.support.tool_servers import tool_server
 
 PAGE = (ROOT / "docs/protocols/agentvault-proxy.md").read_text()
@@ -48,14 +48,14 @@ def answers(vault: Vault, body: str) -> list[str]:
 
 def test_the_conversation_is_as_the_page_has_it(world: Path) -> None:
     (conversation,) = CONVERSATIONS
-    with open_house(world, QUICK + CONFIGURATION[-1], UNBOXED) as house:
+    with open_swarm_home(world, QUICK + CONFIGURATION[-1], UNBOXED) as house:
         (house.project / "script.py").write_text("print(6 * 7)\n")
         words = ("--config", str(house.file), "--workspace", str(house.project))
         with tool_server(house.home, house.project) as url:
             servers = json.dumps({"filesystem": url, "code": url})
             ours: dict[str, str] = {}  # by the server's ids the page's
             with (
-                served(RunDesk(house.home), *words, MCP_SERVER_MAP=servers) as server,
+                served(RunVerbs(house.home), *words, MCP_SERVER_MAP=servers) as server,
                 client(server.port) as vault,
             ):
                 for exchange in re.findall(r"^> .*\n(?:< .*\n)*", conversation, re.MULTILINE):
@@ -70,9 +70,9 @@ def test_the_conversation_is_as_the_page_has_it(world: Path) -> None:
 
 def test_what_one_task_opens_the_next_one_finds(world: Path) -> None:
     agent = '[[agents]]\nname = "proxy"\ngrants = ["ai-session.*"]\n'
-    with open_house(world, QUICK + AI_SESSION + agent, UNBOXED) as house:
+    with open_swarm_home(world, QUICK + AI_SESSION + agent, UNBOXED) as house:
         words = ("--config", str(house.file), "--workspace", str(house.project))
-        with served(RunDesk(house.home), *words) as server, client(server.port) as vault:
+        with served(RunVerbs(house.home), *words) as server, client(server.port) as vault:
             opened = vault.said("ai-session", "create_session", name="w")["mcp_result"]["structuredContent"]
             session = opened["session_id"]
             vault.said("ai-session", "execute_command", session_id=session, command="X=42")

@@ -20,7 +20,7 @@ from tests.conftest import ends_within, processes
 from tests.support import forked
 from tests.support.bounds import BOUND_SECONDS
 from tests.support.products import first
-from tests.together.support.swarms import AI_SESSION, QUICK, ROOT, House, open_house, over, submit
+from tests.together.support.swarms import AI_SESSION, QUICK, ROOT, SwarmHome, open_swarm_home, over, submit
 
 pytestmark = pytest.mark.anyio
 
@@ -60,8 +60,8 @@ tool = "ai-session.list_sessions"
 
 
 @pytest.fixture
-def house(world: Path) -> Iterator[House]:
-    with open_house(world, QUICK + AI_SESSION + ADA, "") as made:
+def house(world: Path) -> Iterator[SwarmHome]:
+    with open_swarm_home(world, QUICK + AI_SESSION + ADA, "") as made:
         os.mkfifo(made.project / "begun")
         yield made
 
@@ -79,7 +79,7 @@ async def begun(directory: Path) -> None:
         os.close(pipe)
 
 
-def sessions(house: House) -> list[str]:
+def sessions(house: SwarmHome) -> list[str]:
     """Those that are there, with what runs in them."""
     env = {**os.environ, "PYTHONPATH": str(ROOT)}
     code, said, errors = forked.run("ai_session", ["ls", "--json"], cwd=house.home, env=env)
@@ -88,7 +88,7 @@ def sessions(house: House) -> list[str]:
 
 
 @pytest.mark.parametrize("how", first(("cancel", "pause", "budget"), "cancel"))
-async def test_no_command_of_a_run_that_was_stopped_goes_on(house: House, how: str) -> None:
+async def test_no_command_of_a_run_that_was_stopped_goes_on(house: SwarmHome, how: str) -> None:
     text = BEAT.replace('agent = "ada"', 'agent = "ada"\nbudget = { seconds = 8 }') if how == "budget" else BEAT
     async with house.client() as app:
         async with house.worker():
@@ -106,7 +106,7 @@ async def test_no_command_of_a_run_that_was_stopped_goes_on(house: House, how: s
         assert there == []
 
 
-def test_ctrl_c_leaves_no_command_running(house: House) -> None:
+def test_ctrl_c_leaves_no_command_running(house: SwarmHome) -> None:
     plan = house.home / "beat.toml"
     plan.write_text(BEAT)
     words = ["run", str(plan), "-c", str(house.file), "-w", str(house.project)]
@@ -121,7 +121,7 @@ def test_ctrl_c_leaves_no_command_running(house: House) -> None:
     assert sessions(house) == ["work ready"], said
 
 
-def test_a_second_ctrl_c_ends_at_once_and_a_process_in_the_background_pauses_the_run(house: House) -> None:
+def test_a_second_ctrl_c_ends_at_once_and_a_process_in_the_background_pauses_the_run(house: SwarmHome) -> None:
     plan, needle = house.home / "beat.toml", re.escape(os.fsencode(house.home))
     plan.write_text(BEAT)
     words = ["run", str(plan), "-c", str(house.file), "-w", str(house.project)]
@@ -149,7 +149,9 @@ def test_a_second_ctrl_c_ends_at_once_and_a_process_in_the_background_pauses_the
     assert '"paused"' in asyncio.run(verb(house, "runs", "list", "--json"))
 
 
-async def test_what_runs_left_whose_worker_was_killed_is_ended_by_cancel_clean_and_the_next_run(house: House) -> None:
+async def test_what_runs_left_whose_worker_was_killed_is_ended_by_cancel_clean_and_the_next_run(
+    house: SwarmHome,
+) -> None:
     plan, done = house.plan(BEAT), house.home / "done.toml"
     done.write_text(ENDS)
     async with house.client() as app:
@@ -175,7 +177,7 @@ async def test_what_runs_left_whose_worker_was_killed_is_ended_by_cancel_clean_a
     assert sessions(house) == []
 
 
-async def verb(house: House, *words: str) -> str:
+async def verb(house: SwarmHome, *words: str) -> str:
     """What a person is told who says this."""
     env = {**os.environ, "PYTHONPATH": str(ROOT)}
     words = (*words, "-c", str(house.file))
@@ -185,7 +187,7 @@ async def verb(house: House, *words: str) -> str:
 
 
 @pytest.mark.torture
-async def test_a_worker_ends_what_a_run_left_whose_worker_was_killed_before_it_was_cancelled(house: House) -> None:
+async def test_a_worker_ends_what_a_run_left_whose_worker_was_killed_before_it_was_cancelled(house: SwarmHome) -> None:
     async with house.client() as app:
         async with house.worker() as worker:
             run_id = await submit(app, house.plan(BEAT), house)

@@ -17,7 +17,7 @@ from ccswarm.bridge.bridge import bridge_directory
 from ccswarm.models import Execution, RunStatus
 from tests.conftest import UNBOXED
 from tests.support.bounds import BOUND_SECONDS
-from tests.together.support.swarms import AI_SESSION, DATA, QUICK, ROOT, House, event, open_house, over, submit
+from tests.together.support.swarms import AI_SESSION, DATA, QUICK, ROOT, SwarmHome, event, open_swarm_home, over, submit
 
 pytestmark = pytest.mark.anyio
 
@@ -45,8 +45,8 @@ WORK = (OPEN, execute("echo $((6 * 7)) > made.txt; pwd"), CLOSE, "finish:succeed
 
 
 @pytest.fixture
-def house(world: Path) -> Iterator[House]:
-    with open_house(world, AI_SESSION + QUICK, UNBOXED) as house:
+def house(world: Path) -> Iterator[SwarmHome]:
+    with open_swarm_home(world, AI_SESSION + QUICK, UNBOXED) as house:
         yield house
 
 
@@ -54,7 +54,7 @@ def task_of(run: Execution, name: str) -> dict[str, Any]:
     return run.result["tasks"][name]
 
 
-async def test_two_programs_work_with_what_each_is_granted(house: House) -> None:
+async def test_two_programs_work_with_what_each_is_granted(house: SwarmHome) -> None:
     sneaky = agent("sneak", execute("touch sneaked"), "finish:succeeded:tried", grants=["ai-session.list_sessions"])
     async with house.client() as app, house.worker():
         run_id = await submit(app, house.plan(agent("ada", *WORK) + sneaky), house)
@@ -80,7 +80,7 @@ async def test_two_programs_work_with_what_each_is_granted(house: House) -> None
 
 
 @pytest.mark.torture
-async def test_a_person_is_asked_for_each_call_of_a_program(house: House) -> None:
+async def test_a_person_is_asked_for_each_call_of_a_program(house: SwarmHome) -> None:
     careful = agent("careful", OPEN, CLOSE, "finish:succeeded:asked", more='approval = "all"')
     async with house.client() as app, house.worker():
         run_id = await submit(app, house.plan(careful), house)
@@ -99,7 +99,7 @@ async def started(app: Any, run_id: str) -> bool:
 
 
 @pytest.mark.torture
-async def test_a_worker_is_killed_and_the_program_goes_on(house: House) -> None:
+async def test_a_worker_is_killed_and_the_program_goes_on(house: SwarmHome) -> None:
     long = execute("echo begun >> made.txt; read line < go; echo $line >> made.txt")
     plan = house.plan(agent("ada", OPEN, long, CLOSE, "finish:succeeded:both lines"))
     os.mkfifo(house.project / "go")
@@ -126,7 +126,7 @@ BOXED = f'[sandbox]\nworkspaces = ["~/.local/state/ccswarm/guests"]\nreadable = 
 
 @pytest.mark.torture
 async def test_a_program_works_in_a_box_of_its_own(world: Path) -> None:
-    with open_house(world, AI_SESSION + QUICK, BOXED) as house:
+    with open_swarm_home(world, AI_SESSION + QUICK, BOXED) as house:
         async with house.client() as app, house.worker():
             run_id = await submit(app, house.plan(agent("ada", *WORK)), house)
             run = await over(app, run_id)
@@ -137,7 +137,7 @@ async def test_a_program_works_in_a_box_of_its_own(world: Path) -> None:
 @pytest.mark.torture
 async def test_a_program_has_a_server_of_terminals_of_its_own(world: Path) -> None:
     """With another home there is another daemon, which may be configured for programs alone."""
-    with open_house(world, "", UNBOXED) as other, open_house(world, AI_SESSION + QUICK, "") as house:
+    with open_swarm_home(world, "", UNBOXED) as other, open_swarm_home(world, AI_SESSION + QUICK, "") as house:
         house.add(
             f'''
 [[mcp.servers]]
@@ -167,7 +167,7 @@ KEPT_OUT = {
 @pytest.mark.torture
 @pytest.mark.parametrize("config", KEPT_OUT)
 async def test_a_box_that_keeps_a_program_out_is_named(world: Path, config: str) -> None:
-    with open_house(world, AI_SESSION + QUICK, config) as house:
+    with open_swarm_home(world, AI_SESSION + QUICK, config) as house:
         async with house.client() as app, house.worker():
             run_id = await submit(app, house.plan(agent("ada", *WORK)), house)
             task = task_of(await over(app, run_id), "ada")

@@ -14,7 +14,7 @@ from ccswarm.config.settings import TaskSettings
 from tests.ccswarm.support.llm_agents import KEY, SECRET, finish
 from tests.ccswarm.support.model_servers import Asked, Behaviour, ModelServer, Reply, each, plays
 from tests.conftest import environment
-from tests.together.support.swarms import AI_SESSION, QUICK, ROOT, git, open_house, over, submit
+from tests.together.support.swarms import AI_SESSION, QUICK, ROOT, git, open_swarm_home, over, submit
 
 pytestmark = pytest.mark.anyio
 
@@ -55,7 +55,7 @@ async def test_a_task_in_words_becomes_work_of_others(world: Path) -> None:
         "You are ada, a coder": plays(writes("one.txt", "1")),
         "You are bob, a coder": plays(writes("two.txt", "2")),
     }
-    with open_house(world, AI_SESSION + QUICK, "") as house, environment({**os.environ, KEY: SECRET}):
+    with open_swarm_home(world, AI_SESSION + QUICK, "") as house, environment({**os.environ, KEY: SECRET}):
         git(house.project, "init", "-q", "-b", "main")
         git(house.project, "config", "user.name", "Host")
         git(house.project, "config", "user.email", "h@h")

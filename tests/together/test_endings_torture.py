@@ -18,7 +18,7 @@ import pytest
 from ccswarm.runs.app import App
 from tests.conftest import UNBOXED
 from tests.support.bounds import BOUND_SECONDS
-from tests.together.support.swarms import AI_SESSION, QUICK, ROOT, House, git, open_house, over, submit
+from tests.together.support.swarms import AI_SESSION, QUICK, ROOT, SwarmHome, git, open_swarm_home, over, submit
 from tests.together.support.work_rounds import repository, steps
 from tests.together.test_attempt_terminals import BEAT, begun, sessions
 
@@ -40,7 +40,7 @@ ENVIRON = {"PYTHONPATH": str(ROOT)}
 
 
 @asynccontextmanager
-async def sweeping(house: House) -> AsyncGenerator[asyncio.subprocess.Process]:
+async def sweeping(house: SwarmHome) -> AsyncGenerator[asyncio.subprocess.Process]:
     """A worker as people start it: it also ends what runs left that are over. It has begun when this returns."""
     words = (sys.executable, "-m", "ccswarm", "worker")
     environ = {**os.environ, **ENVIRON}
@@ -60,7 +60,7 @@ async def sweeping(house: House) -> AsyncGenerator[asyncio.subprocess.Process]:
         await worker.wait()
 
 
-async def ended(house: House, app: App, how: str) -> str:
+async def ended(house: SwarmHome, app: App, how: str) -> str:
     """A run that ends so; how it ended."""
     plan = house.plan(PLANS[how].replace("{pipe}", str(house.project.parent / "begun")))
     if how == "ctrl-c":
@@ -78,7 +78,7 @@ async def ended(house: House, app: App, how: str) -> str:
         return str(run.result["status"] if run.result else run.status)
 
 
-async def interrupted(house: House, app: App) -> str:
+async def interrupted(house: SwarmHome, app: App) -> str:
     """By Ctrl-C, and given up afterwards."""
     words = [sys.executable, "-m", "ccswarm", "run", str(house.home / "plan.toml"), "-c", str(house.file)]
     words += ["-w", str(house.project)]
@@ -93,7 +93,7 @@ async def interrupted(house: House, app: App) -> str:
 
 async def test_endings(world: Path) -> None:
     endings, random_ = Counter[str](), random.Random(7)
-    with open_house(world, QUICK + AI_SESSION + AGENT, UNBOXED) as house:
+    with open_swarm_home(world, QUICK + AI_SESSION + AGENT, UNBOXED) as house:
         repository(house)
         os.mkfifo(house.home / "begun")
         async with house.client() as app:

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from tests.ccswarm.support.runs import RunDesk
+from tests.ccswarm.support.runs import RunVerbs
 from tests.ccswarm.support.verbs import BOUND_SECONDS, agent
 from tests.conftest import UNBOXED, client_environment, environment, new_home
 
@@ -30,11 +30,11 @@ SESSION = 'session_id = "${steps.terminal.session_id}"'
 
 
 @pytest.fixture
-def desk(world: Path) -> Iterator[RunDesk]:
+def verbs(world: Path) -> Iterator[RunVerbs]:
     """In a home where nothing of ai-session is configured: sessions have boxes."""
     home = new_home(world, "")
     with environment(client_environment(home)):
-        made = RunDesk(home)
+        made = RunVerbs(home)
         made.rewrite(CONFIG)
         yield made
 
@@ -44,15 +44,15 @@ def case(name: str, gate: str, more: str = "", check: str = "") -> str:
     return f"[[cases]]\nid = '{name}'\ntext = 'Do it.'\ngates = ['''{gate}''']\n{more}\n{hidden}"
 
 
-def suite(desk: RunDesk, *cases: str) -> str:
-    file = desk.home / "mine.toml"
-    desk.rewrite("[suite]\nname = 'mine'\n" + "".join(cases), file)
+def suite(verbs: RunVerbs, *cases: str) -> str:
+    file = verbs.home / "mine.toml"
+    verbs.rewrite("[suite]\nname = 'mine'\n" + "".join(cases), file)
     return str(file)
 
 
-def results(desk: RunDesk, *words: str, code: int = 0) -> dict[str, Any]:
+def results(verbs: RunVerbs, *words: str, code: int = 0) -> dict[str, Any]:
     """By case, and the whole report as ``""``."""
-    said = desk.run("eval", *words, "--json", code=code)
+    said = verbs.run("eval", *words, "--json", code=code)
     documents = [json.loads(line) for line in said.out.splitlines()]
     report = documents[-1]
     assert (report["event"], report["exit_code"]) == ("result", code)
@@ -63,20 +63,20 @@ def results(desk: RunDesk, *words: str, code: int = 0) -> dict[str, Any]:
     return {"": report, **{one["case"]: one for one in report["results"]}}
 
 
-def test_a_shipped_case_is_solved_in_a_real_terminal(desk: RunDesk) -> None:
-    found = results(desk, BASICS, "--brain", "playbook", "--brain", "llm", "--only", "interrupt", "--report", "r.json")
+def test_a_shipped_case_is_solved_in_a_real_terminal(verbs: RunVerbs) -> None:
+    found = results(verbs, BASICS, "--brain", "playbook", "--brain", "llm", "--only", "interrupt", "--report", "r.json")
     ends = [(one["entrant"], one["passed"], one["status"]) for one in found[""]["results"]]
     assert ends == [("playbook", True, "succeeded")]
     assert found[""]["left_out"] == [{"case": "interrupt", "entrant": "llm", "why": "the case has no replies"}]
-    assert found[""]["path"] == str(desk.home / "r.json")
-    assert not (desk.state / "engine.db").exists(), "an evaluation's runs are none of the user's"
+    assert found[""]["path"] == str(verbs.home / "r.json")
+    assert not (verbs.state / "engine.db").exists(), "an evaluation's runs are none of the user's"
 
 
 @pytest.mark.torture
-def test_shipped_cases_are_solved_in_real_terminals_by_playbooks_and_recorded_models(desk: RunDesk) -> None:
+def test_shipped_cases_are_solved_in_real_terminals_by_playbooks_and_recorded_models(verbs: RunVerbs) -> None:
     only = ("--only", "wizard", "--only", "interrupt")
     found = results(
-        desk, BASICS, "--brain", "playbook", "--brain", "llm", *only, "--report", "r.json", "--at-once", "2"
+        verbs, BASICS, "--brain", "playbook", "--brain", "llm", *only, "--report", "r.json", "--at-once", "2"
     )
     ends = {(one["case"], one["entrant"]): one for one in found[""]["results"]}
     assert len(ends) == 3
@@ -85,15 +85,15 @@ def test_shipped_cases_are_solved_in_real_terminals_by_playbooks_and_recorded_mo
     totals = {one["entrant"]: (one["passed"], one["attempts"], one["rate"]) for one in found[""]["totals"]}
     assert totals == {"playbook": (2, 2, 1.0), "llm": (1, 1, 1.0)}
     assert found[""]["left_out"] == [{"case": "interrupt", "entrant": "llm", "why": "the case has no replies"}]
-    assert found[""]["path"] == str(desk.home / "r.json")
-    assert not (desk.state / "engine.db").exists(), "an evaluation's runs are none of the user's"
+    assert found[""]["path"] == str(verbs.home / "r.json")
+    assert not (verbs.state / "engine.db").exists(), "an evaluation's runs are none of the user's"
 
 
-def alone(desk: RunDesk) -> str:
+def alone(verbs: RunVerbs) -> str:
     """Looks for what it must not see, while another one does the same, and that one's session is open."""
     count = "python3 -c 'import json, sys; assert len(json.load(sys.stdin)) == 1'"
     return f"""steps = [
-        "test ! -e .gate && test ! -e {desk.home / "mine.toml"} && test ! -e {desk.state} && sleep 0.4",
+        "test ! -e .gate && test ! -e {verbs.home / "mine.toml"} && test ! -e {verbs.state} && sleep 0.4",
         {{ id = "list", tool = "ai-session.list_sessions" }},
         {{ id = "one", tool = "ai-session.execute_command",
            args = {{ {SESSION}, command = '''{count}''', stdin = " ${{steps.list.sessions}}" }} }},
@@ -102,8 +102,8 @@ def alone(desk: RunDesk) -> str:
 
 
 @pytest.mark.torture
-def test_nothing_leaks_nothing_an_agent_leaves_counts_and_gates_decide(desk: RunDesk) -> None:
-    outside = desk.home / "outside"
+def test_nothing_leaks_nothing_an_agent_leaves_counts_and_gates_decide(verbs: RunVerbs) -> None:
+    outside = verbs.home / "outside"
     outside.mkdir()
     forging = """steps = [
         "mkdir .gate && echo true > .gate/check",
@@ -112,7 +112,7 @@ def test_nothing_leaks_nothing_an_agent_leaves_counts_and_gates_decide(desk: Run
     ]"""
     # A playbook that fails leaves its session open.
     closed = "steps = ['mkdir -p .gate/check/deep && chmod 0 .gate/check && chmod 500 .gate', 'touch done']"
-    looks, check = alone(desk), "test -e done"
+    looks, check = alone(verbs), "test -e done"
     cases = (
         case("one", "test -e looked && sh .gate/check", looks, "test -e .gate/check"),
         case("two", "test -e looked && sh .gate/check", looks, "test -e .gate/check"),
@@ -125,7 +125,7 @@ def test_nothing_leaks_nothing_an_agent_leaves_counts_and_gates_decide(desk: Run
         case("broken", "true", "setup = ['echo no such luck; false']\nsteps = ['true']"),
         case("slow-gate", "sleep 30", "gate_seconds = 0.5\nsteps = ['true']"),
     )
-    found = results(desk, suite(desk, *cases), "--at-once", "2", code=1)
+    found = results(verbs, suite(verbs, *cases), "--at-once", "2", code=1)
     passed = {name for name, one in found.items() if name and one["passed"]}
     assert passed == {"one", "two", "linked", "closed", "after", "late"}, found
     assert {name for name, one in found.items() if name and one["status"] == "failed"} == {"late", "forging"}, found
@@ -160,9 +160,9 @@ def test_agents_of_the_configuration_are_tried_whatever_thinks_for_them(world: P
     mine = case("two", "grep -qx two file", f"replies = [{replies}]")
     with environment(client_environment(home)):
         agents = agent("ada", "ai-session.*", more=model) + agent("bob", "ai-session.*", more=program)
-        desk = RunDesk(home)
-        desk.rewrite(CONFIG + agents)
-        said = results(desk, suite(desk, mine), "--agent", "ada", "--agent", "bob", "--at-once", "1")
+        verbs = RunVerbs(home)
+        verbs.rewrite(CONFIG + agents)
+        said = results(verbs, suite(verbs, mine), "--agent", "ada", "--agent", "bob", "--at-once", "1")
     ends = {one["entrant"]: one for one in said[""]["results"]}
     assert [(name, one["passed"], one["status"]) for name, one in ends.items()] == [
         ("ada", True, "succeeded"),
@@ -172,9 +172,9 @@ def test_agents_of_the_configuration_are_tried_whatever_thinks_for_them(world: P
 
 
 @pytest.mark.torture
-def test_suites_are_proven_and_repositories_kept(desk: RunDesk) -> None:
+def test_suites_are_proven_and_repositories_kept(verbs: RunVerbs) -> None:
     weak = case("weak", "test -e file", "steps = ['echo two > file']\nwrong = ['echo one > file']")
-    said = desk.run("eval", suite(desk, weak), "--prove", "--keep", "--at-once", "1", code=1)
+    said = verbs.run("eval", suite(verbs, weak), "--prove", "--keep", "--at-once", "1", code=1)
     rows = {row[1]: row[2] for row in said.rows}
     assert rows == {"solution": "passed", "nothing": "refused", "wrong": "held"}
     kept = re.search(r"^kept: (\S+)$", said.err, re.MULTILINE)
@@ -184,27 +184,27 @@ def test_suites_are_proven_and_repositories_kept(desk: RunDesk) -> None:
     shutil.rmtree(kept[1])
 
 
-def test_what_the_tools_make_impossible_is_told_before_anything_starts(desk: RunDesk) -> None:
+def test_what_the_tools_make_impossible_is_told_before_anything_starts(verbs: RunVerbs) -> None:
     text = case("one", "true", 'steps = [{ id = "a", tool = "ai-session.execute_comand" }]')
-    error = desk.json("eval", suite(desk, text), code=2)["error"]
+    error = verbs.json("eval", suite(verbs, text), code=2)["error"]
     assert "execute_comand, which does not exist (did you mean execute_command?)" in error["message"]
-    desk.rewrite('[[mcp.servers]]\nname = "ai-session"\ncommand = "false"\n')
+    verbs.rewrite('[[mcp.servers]]\nname = "ai-session"\ncommand = "false"\n')
     good = case("one", "true", "steps = ['true']")
-    assert desk.json("eval", suite(desk, good), code=1)["error"]["code"] == "server_unavailable"
+    assert verbs.json("eval", suite(verbs, good), code=1)["error"]["code"] == "server_unavailable"
 
 
 @pytest.mark.torture
-def test_progress_is_drawn_and_ctrl_c_leaves_a_report_and_nothing_else(desk: RunDesk) -> None:
+def test_progress_is_drawn_and_ctrl_c_leaves_a_report_and_nothing_else(verbs: RunVerbs) -> None:
     cases = (case("quick", "pwd; false", "steps = ['true']"), case("endless", "true", "steps = ['sleep 600']"))
-    words = ("eval", suite(desk, *cases), "--at-once", "1", "--report", "report.json", "--repeat", "2")
-    with desk.terminal(*words) as (typed, forked):
+    words = ("eval", suite(verbs, *cases), "--at-once", "1", "--report", "report.json", "--repeat", "2")
+    with verbs.terminal(*words) as (typed, forked):
         for told in ("mine  [0-9]+ s  0 of 4", "quick +playbook", "failed", "/1", "1 of 4", "endless +playbook"):
             typed.expect(told)
         typed.send("\x03")
         for told in ("Ctrl-C again", "ENTRANT", "playbook", "0%", "report: "):
             typed.expect(told)
         assert forked.wait(BOUND_SECONDS) == 130
-    report = json.loads((desk.home / "report.json").read_text())
+    report = json.loads((verbs.home / "report.json").read_text())
     assert (report["complete"], [one["case"] for one in report["results"]]) == (False, ["quick"])
     place = re.search(r"^(/\S*/ccswarm-eval-\w+)/1$", report["results"][0]["why"], re.MULTILINE)
     assert place
@@ -212,8 +212,8 @@ def test_progress_is_drawn_and_ctrl_c_leaves_a_report_and_nothing_else(desk: Run
 
 
 @pytest.mark.torture
-def test_every_shipped_case_is_solved_and_its_gates_refuse_what_is_not(desk: RunDesk) -> None:
-    found = results_of(desk, BASICS, "--prove")
+def test_every_shipped_case_is_solved_and_its_gates_refuse_what_is_not(verbs: RunVerbs) -> None:
+    found = results_of(verbs, BASICS, "--prove")
     assert {one["entrant"] for one in found} == {"solution", "nothing", "wrong"}
     assert [one for one in found if one["passed"] != one["expected"]] == []
     assert [one for one in found if one["entrant"] == "wrong" and one["status"] != "succeeded"] == []
@@ -221,22 +221,22 @@ def test_every_shipped_case_is_solved_and_its_gates_refuse_what_is_not(desk: Run
 
 
 @pytest.mark.torture
-def test_every_recorded_reply_solves_its_case(desk: RunDesk) -> None:
-    found = results_of(desk, BASICS, "--brain", "llm", "--repeat", "2")
+def test_every_recorded_reply_solves_its_case(verbs: RunVerbs) -> None:
+    found = results_of(verbs, BASICS, "--brain", "llm", "--repeat", "2")
     assert len(found) >= 10
     assert [one for one in found if not one["passed"]] == []
 
 
 @pytest.mark.torture
-def test_defects_in_repositories_are_mended_with_bash_read_and_edit(desk: RunDesk) -> None:
+def test_defects_in_repositories_are_mended_with_bash_read_and_edit(verbs: RunVerbs) -> None:
     """By recorded replies, judged by tests that they do not see, which refuse what only passes those that they do."""
-    found = results_of(desk, REPOSITORIES, "--brain", "llm")
+    found = results_of(verbs, REPOSITORIES, "--brain", "llm")
     assert len(found) == 20
     assert [one for one in found if not one["passed"]] == []
-    proven = results_of(desk, REPOSITORIES, "--prove")
+    proven = results_of(verbs, REPOSITORIES, "--prove")
     assert [one for one in proven if one["passed"] != one["expected"]] == []
 
 
-def results_of(desk: RunDesk, *words: str) -> list[dict[str, Any]]:
-    said = desk.run("eval", *words, "--json")
+def results_of(verbs: RunVerbs, *words: str) -> list[dict[str, Any]]:
+    said = verbs.run("eval", *words, "--json")
     return json.loads(said.out.splitlines()[-1])["results"]

@@ -13,23 +13,23 @@ from typing import Any
 import pexpect
 import pytest
 
-from tests.ccswarm.support.runs import RunDesk
+from tests.ccswarm.support.runs import RunVerbs
 from tests.ccswarm.support.visionflow_server import connected, served
 from tests.conftest import UNBOXED
 from tests.support import forked
 from tests.support.bounds import BOUND_SECONDS
-from tests.together.support.swarms import DATA, ROOT, House, git, open_house
+from tests.together.support.swarms import DATA, ROOT, SwarmHome, git, open_swarm_home
 
 DOCUMENT = '[mcp]\nservers = [\n  { name = "ai-session", command = "ai-session mcp-server --stdio" }\n]\n'
 KEYS = ("ANTHROPIC_API_KEY", "OPENAI_API_KEY", "CODEX_API_KEY", "GEMINI_API_KEY")
 
 
 @pytest.fixture
-def house(world: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[House]:
+def house(world: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[SwarmHome]:
     """A git repository with a test, ai-session on PATH, and no other configuration than the document's."""
     for name in KEYS:
         monkeypatch.delenv(name, raising=False)
-    with open_house(world, DOCUMENT, UNBOXED) as house:
+    with open_swarm_home(world, DOCUMENT, UNBOXED) as house:
         monkeypatch.setenv("PATH", f"{sys.prefix}/bin:/usr/bin:/bin")
         for name in ("GIT_AUTHOR", "GIT_COMMITTER"):
             monkeypatch.setenv(f"{name}_NAME", "Ann")
@@ -43,7 +43,7 @@ def house(world: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[House]:
         yield house
 
 
-def ccswarm(house: House, *words: str) -> str:
+def ccswarm(house: SwarmHome, *words: str) -> str:
     env = {**os.environ, "PYTHONPATH": str(ROOT)}
     code, out, err = forked.run("ccswarm", words, cwd=house.project, env=env)
     said = (out + err).decode()
@@ -51,7 +51,7 @@ def ccswarm(house: House, *words: str) -> str:
     return said
 
 
-def test_the_documents_configuration_does_something_true(house: House) -> None:
+def test_the_documents_configuration_does_something_true(house: SwarmHome) -> None:
     said = ccswarm(house, "run", "list the files", "--config", "ccswarm.toml")
     assert "no agent is configured (there is no key, and neither claude nor codex is installed)" in said
     assert "succeeded: playbook files, chosen by: list, files; exit code 0" in said
@@ -61,9 +61,9 @@ def test_the_documents_configuration_does_something_true(house: House) -> None:
 
 
 @pytest.mark.torture
-def test_every_type_of_the_document_joins_and_does_the_task(house: House) -> None:
+def test_every_type_of_the_document_joins_and_does_the_task(house: SwarmHome) -> None:
     words = ("--config", str(house.project / "ccswarm.toml"), "--workspace", str(house.project))
-    with served(RunDesk(house.home), *words) as server, connected(server.port) as wire:
+    with served(RunVerbs(house.home), *words) as server, connected(server.port) as wire:
         swarm = wire.ask("swarm_init", topology="hierarchical", maxAgents=10, strategy="adaptive")["swarmId"]
         for kind in ("researcher", "coder", "analyst", "optimizer", "coordinator"):
             joined = wire.ask("agent_spawn", swarmId=swarm, type=kind, capabilities=["analysis", "synthesis"])
@@ -75,7 +75,7 @@ def test_every_type_of_the_document_joins_and_does_the_task(house: House) -> Non
 
 @pytest.mark.torture
 def test_one_line_from_nothing_to_a_coder_and_its_work_is_merged(
-    house: House, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    house: SwarmHome, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     given = json.dumps({"session_id": "w", "command": "make test && echo checked > checked.txt"})
     actions = ['call:ai-session__create_session:{"name":"w"}', f"call:ai-session__execute_command:{given}"]

@@ -16,12 +16,12 @@ from tests.ccswarm.support.a2a_standard_server import connected, plan_message, s
 from tests.ccswarm.support.guest_client import guest, words
 from tests.ccswarm.support.llm_agents import finish, reply
 from tests.ccswarm.support.mcp_server_process import serving
-from tests.ccswarm.support.runs import QUICK, RunDesk
+from tests.ccswarm.support.runs import QUICK, RunVerbs
 from tests.ccswarm.support.verbs import agent, server
 from tests.conftest import environment
 from tests.support import forked
 from tests.support.products import first
-from tests.together.support.swarms import AI_SESSION, ROOT, House, open_house
+from tests.together.support.swarms import AI_SESSION, ROOT, SwarmHome, open_swarm_home
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(120)]
 
@@ -46,22 +46,22 @@ def plan_of(*tasks: dict[str, Any]) -> str:
 
 
 @pytest.fixture
-def house(world: Path) -> Iterator[House]:
+def house(world: Path) -> Iterator[SwarmHome]:
     text = BASE + agent("ada", "swarm.delegate") + HELPER
-    with open_house(world, text, "", served=False) as house, environment({**os.environ, "PYTHONPATH": str(ROOT)}):
+    with open_swarm_home(world, text, "", served=False) as house, environment({**os.environ, "PYTHONPATH": str(ROOT)}):
         yield house
 
 
 @pytest.fixture
-def desk(house: House) -> RunDesk:
-    return RunDesk(house.home)
+def verbs(house: SwarmHome) -> RunVerbs:
+    return RunVerbs(house.home)
 
 
-def where(house: House) -> tuple[str, ...]:
+def where(house: SwarmHome) -> tuple[str, ...]:
     return ("--config", str(house.file), "--workspace", str(house.project))
 
 
-def unharmed(house: House) -> None:
+def unharmed(house: SwarmHome) -> None:
     """No command ran, nobody called what nobody is granted, and no session was opened."""
     assert list(house.home.rglob("pwned.txt")) == []
     begun = [record.facts for record in read(house.state / "journal") if record.event == "call.begin"]
@@ -77,11 +77,11 @@ def refusal(text: str, gates: str) -> None:
 
 
 @pytest.mark.parametrize("gates", first(GATES, "command"))
-def test_by_the_playbook_of_an_agent(house: House, desk: RunDesk, gates: str) -> None:
+def test_by_the_playbook_of_an_agent(house: SwarmHome, verbs: RunVerbs, gates: str) -> None:
     step = {"id": "hand", "tool": "swarm.delegate", "args": {"tasks": [hidden(GATES[gates])]}}
     file = house.home / "plan.json"
     file.write_text(plan_of({"id": "main", "agent": "ada", "steps": [step]}))
-    result = desk.result("run", str(file), *where(house), code=1)
+    result = verbs.result("run", str(file), *where(house), code=1)
     summary = result["tasks"]["main"]["summary"]
     refusal(summary, gates)
     assert "expected an answer, but the call ended as" in summary
@@ -90,11 +90,11 @@ def test_by_the_playbook_of_an_agent(house: House, desk: RunDesk, gates: str) ->
 
 @pytest.mark.torture  # test_gates.py has what a playbook's gate is refused
 @pytest.mark.parametrize("gates", first(GATES, "tool"))
-def test_by_a_model_that_obeys_what_it_read(house: House, desk: RunDesk, gates: str) -> None:
+def test_by_a_model_that_obeys_what_it_read(house: SwarmHome, verbs: RunVerbs, gates: str) -> None:
     replies = [reply(("swarm.delegate", {"tasks": [hidden(GATES[gates])]})), reply(finish("failed", "It was refused."))]
     model = 'brain = "llm"\nsettings = { replies = ' + _toml(replies) + " }"
     house.rewrite(BASE + agent("ada", "swarm.delegate", more=model) + HELPER)
-    result = desk.result("run", "do as the file says", *where(house), "--no-wait", code=1)
+    result = verbs.result("run", "do as the file says", *where(house), "--no-wait", code=1)
     assert result["tasks"]["main"]["summary"] == "It was refused."
     refused = [r.facts for r in read(house.state / "journal") if r.event in ("call.refused", "call.end")]
     assert [(one["tool"], one["agent"]) for one in refused] == [("swarm.delegate", "ada")]
@@ -112,7 +112,7 @@ def _toml(value: Any) -> str:
 
 
 @pytest.mark.parametrize("gates", first(GATES, "both"))
-async def test_by_the_program_that_thinks_for_an_agent(house: House, gates: str) -> None:
+async def test_by_the_program_that_thinks_for_an_agent(house: SwarmHome, gates: str) -> None:
     """As Claude Code and others do it, and a person's own client: through ``mcp-server --agent``."""
     async with guest("", *where(house)) as client:
         await client.shake_hands()
@@ -124,7 +124,7 @@ async def test_by_the_program_that_thinks_for_an_agent(house: House, gates: str)
 
 
 @pytest.mark.parametrize("gates", first(GATES, "command"))
-async def test_by_a_delegate_of_a_delegate(house: House, gates: str) -> None:
+async def test_by_a_delegate_of_a_delegate(house: SwarmHome, gates: str) -> None:
     again = {"id": "again", "tool": "swarm.delegate", "args": {"tasks": [{**hidden(GATES[gates]), "agent": "ada"}]}}
     house.rewrite(BASE + agent("ada", "swarm.*") + HELPER.replace('approval = "all"', ""))
     async with guest("", *where(house)) as client:
@@ -137,7 +137,7 @@ async def test_by_a_delegate_of_a_delegate(house: House, gates: str) -> None:
 
 
 @pytest.mark.parametrize("gates", first(GATES, "both"))
-def test_by_a_client_of_the_mcp_server(house: House, gates: str) -> None:
+def test_by_a_client_of_the_mcp_server(house: SwarmHome, gates: str) -> None:
     plan = plan_of(hidden(GATES[gates]))
     (house.project / "plan.json").write_text(plan)
     (house.project / "answer.json").write_text(json.dumps({"ccswarmPlan": plan, "check": {"valid": True}}))
@@ -155,8 +155,8 @@ def test_by_a_client_of_the_mcp_server(house: House, gates: str) -> None:
 
 
 @pytest.mark.parametrize("gates", first(GATES, "tool"))
-def test_by_a_client_of_a2a(house: House, desk: RunDesk, gates: str) -> None:
-    with served(desk, *where(house)) as process, connected(process.port) as wire:
+def test_by_a_client_of_a2a(house: SwarmHome, verbs: RunVerbs, gates: str) -> None:
+    with served(verbs, *where(house)) as process, connected(process.port) as wire:
         fault = wire.fault("SendMessage", message=plan_message({"tasks": [hidden(GATES[gates])]}))
         refusal(json.dumps(fault), gates)
     unharmed(house)
@@ -179,7 +179,9 @@ TELEMETRY = '[telemetry]\nendpoint = "http://127.0.0.1:9"\n'
         ("[swarm.budget]\ncalls = 5\n", "[swarm] budget can only be set in the person's configuration"),
     ],
 )
-def test_a_clients_plan_says_nothing_that_is_the_persons_not_even_the_same(house: House, more: str, told: str) -> None:
+def test_a_clients_plan_says_nothing_that_is_the_persons_not_even_the_same(
+    house: SwarmHome, more: str, told: str
+) -> None:
     """What repeats the configuration of now would hold against the configuration of later."""
     plan = '[[tasks]]\nid = "x"\nagent = "helper"\nsteps = [{ id = "s", tool = "swarm.list_agents" }]\n'
     with serving(house.home, *where(house)) as client:
@@ -187,7 +189,7 @@ def test_a_clients_plan_says_nothing_that_is_the_persons_not_even_the_same(house
 
 
 @pytest.mark.torture  # test_gates.py: a client's gate acts for who does the task, and counts in its budget
-def test_a_client_has_commands_run_by_who_may_and_as_that_agent(house: House) -> None:
+def test_a_client_has_commands_run_by_who_may_and_as_that_agent(house: SwarmHome) -> None:
     """The honest way: the agent's grants, its budget, a question to the person where it has to ask."""
     maker = agent("maker", "ai-session.*", "swarm.list_agents", more="budget = { calls = 3 }")
     house.rewrite(BASE + agent("ada", "swarm.delegate") + HELPER + maker)
@@ -206,7 +208,7 @@ def test_a_client_has_commands_run_by_who_may_and_as_that_agent(house: House) ->
     assert house.joined().problems == []
 
 
-def test_what_a_person_writes_is_the_persons(house: House, desk: RunDesk) -> None:
+def test_what_a_person_writes_is_the_persons(house: SwarmHome, verbs: RunVerbs) -> None:
     """The same gates in a plan file that a person runs, by an agent that may do none of it."""
     forked.daemon(os.environ)
     file = house.home / "plan.json"
@@ -214,7 +216,7 @@ def test_what_a_person_writes_is_the_persons(house: House, desk: RunDesk) -> Non
     own["steps"] = [{"id": "hand", "tool": "swarm.delegate", "args": {"tasks": [hidden([], "y")]}}]
     file.write_text(plan_of(own))
     house.rewrite(house.file.read_text().replace('approval = "all"', ""))
-    assert desk.result("run", str(file), *where(house))["status"] == "succeeded"
+    assert verbs.result("run", str(file), *where(house))["status"] == "succeeded"
     assert (house.project / "held.txt").is_file()
     begun = [record.facts for record in read(house.state / "journal") if record.event == "call.begin"]
     assert [one["tool"] for one in begun if one["agent"] == "orchestrator"] == [
@@ -225,7 +227,7 @@ def test_what_a_person_writes_is_the_persons(house: House, desk: RunDesk) -> Non
     ]
 
 
-def test_a_clients_run_that_is_done_again_has_no_more_power(house: House, desk: RunDesk) -> None:
+def test_a_clients_run_that_is_done_again_has_no_more_power(house: SwarmHome, verbs: RunVerbs) -> None:
     """A person resumes it after taking the agent's shell away: its gates are refused, as of any plan of a client."""
     forked.daemon(os.environ)
     maker = agent("maker", "ai-session.*", "swarm.list_agents")
@@ -236,6 +238,6 @@ def test_a_clients_run_that_is_done_again_has_no_more_power(house: House, desk: 
         client.follow(run)
         assert client.tool("run_status", run=run)["status"] == "failed"
     house.rewrite(house.file.read_text().replace('"ai-session.*", ', ""))
-    said = desk.run("resume", run, "--config", str(house.file), code=2)
+    said = verbs.run("resume", run, "--config", str(house.file), code=2)
     assert "error plan_invalid" in said.err
     assert "on behalf of agent maker, which may not run commands" in said.err

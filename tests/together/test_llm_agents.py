@@ -16,7 +16,7 @@ from tests.ccswarm.support.llm_agents import KEY, SECRET, finish
 from tests.ccswarm.support.model_servers import Asked, Behaviour, Call, ModelServer, Reply, Stall, gullible, plays
 from tests.conftest import environment
 from tests.support.bounds import BOUND_SECONDS
-from tests.together.support.swarms import AI_SESSION, QUICK, House, event, git, open_house, over
+from tests.together.support.swarms import AI_SESSION, QUICK, SwarmHome, event, git, open_swarm_home, over
 
 pytestmark = pytest.mark.anyio
 
@@ -35,9 +35,9 @@ def ada(server: ModelServer, more: str = "") -> str:
 
 
 @pytest.fixture
-def house(world: Path) -> Iterator[House]:
+def house(world: Path) -> Iterator[SwarmHome]:
     """Every session is in a box; workers know the key."""
-    with open_house(world, AI_SESSION + QUICK, "") as house, environment({**os.environ, KEY: SECRET}):
+    with open_swarm_home(world, AI_SESSION + QUICK, "") as house, environment({**os.environ, KEY: SECRET}):
         yield house
 
 
@@ -46,7 +46,7 @@ def command(text: str) -> Reply:
 
 
 @pytest.mark.torture
-async def test_killed_while_it_thinks_and_while_it_calls_it_goes_on_with_one_history(house: House) -> None:
+async def test_killed_while_it_thinks_and_while_it_calls_it_goes_on_with_one_history(house: SwarmHome) -> None:
     gate = house.project / "gate"
     os.mkfifo(gate)
     stalls = iter([Stall(0)])
@@ -96,7 +96,7 @@ async def test_killed_while_it_thinks_and_while_it_calls_it_goes_on_with_one_his
 
 
 @pytest.mark.torture
-async def test_a_persons_word_is_waited_for_by_whoever_executes(house: House) -> None:
+async def test_a_persons_word_is_waited_for_by_whoever_executes(house: SwarmHome) -> None:
     place = {"name": "work", "working_directory": str(house.project)}
     turns = [
         Reply(calls=[("ai-session.create_session", place)]),
@@ -130,7 +130,7 @@ async def test_a_persons_word_is_waited_for_by_whoever_executes(house: House) ->
 
 
 @pytest.mark.torture
-async def test_orders_in_a_terminal_reach_no_other_agents_workspace(house: House) -> None:
+async def test_orders_in_a_terminal_reach_no_other_agents_workspace(house: SwarmHome) -> None:
     (house.project / "README").write_text("A project.\n")
     git(house.project, "init", "-q", "-b", "main")
     git(house.project, "config", "user.name", "Host")
@@ -171,7 +171,7 @@ async def test_orders_in_a_terminal_reach_no_other_agents_workspace(house: House
 
 
 @pytest.mark.torture
-async def test_a_fix_is_made_with_bash_read_and_edit_in_a_terminal_nobody_names(house: House) -> None:
+async def test_a_fix_is_made_with_bash_read_and_edit_in_a_terminal_nobody_names(house: SwarmHome) -> None:
     """Reproduce, look, edit, verify: in a clone, with the words that shells would change."""
     hostile = 'say = "it\'s $HOME `id` \\\\n %s"  # {old}\n'
     files = {"AGENTS.md": "Tests: make test.\n", "Makefile": "test:\n\t@grep -q Done say.py\n", "say.py": hostile}

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from ccswarm import __version__
 from tests.ccswarm.support.mcp_server_process import ServerClient
-from tests.together.support.swarms import QUICK, ROOT, open_house
+from tests.together.support.swarms import QUICK, ROOT, open_swarm_home
 
 PAGE = (ROOT / "docs/protocols/orchestre.md").read_text()
 PROJECT, RUN, TIME = "/home/me/code", "run_0123456789abcdef0123456789abcdef", "2026-01-02T03:04:05.678Z"
@@ -36,7 +36,7 @@ def test_the_conversation_is_as_the_page_has_it(world: Path) -> None:
     (configuration,) = blocks("toml")
     assert COMMAND in configuration
     ours = f'command = "{sys.executable} -m ai_session mcp-server --stdio"\nenv = {{ PYTHONPATH = "{ROOT}" }}'
-    with open_house(world, QUICK + configuration.replace(COMMAND, ours), "") as house:
+    with open_swarm_home(world, QUICK + configuration.replace(COMMAND, ours), "") as house:
         here = str(house.project)
         client = ServerClient(house.home, "--config", str(house.file), "--workspace", here)
         try:

@@ -17,7 +17,7 @@ from mcp_types import TextContent
 from ccswarm.servers.mcp.toolsets.orchestre.starters import ABOUT, files_of
 from tests.ccswarm.support.mcp_server_process import ServerClient, serving
 from tests.conftest import client_environment
-from tests.together.support.swarms import AI_SESSION, QUICK, ROOT, House, open_house
+from tests.together.support.swarms import AI_SESSION, QUICK, ROOT, SwarmHome, open_swarm_home
 
 BUSY = """
 [[agents]]
@@ -44,13 +44,13 @@ grants = ["ai-session.*"]
 
 
 @pytest.fixture(scope="module")
-def house(world: Path) -> Iterator[House]:
-    with open_house(world, AI_SESSION + QUICK + BUSY, "") as house:
+def house(world: Path) -> Iterator[SwarmHome]:
+    with open_swarm_home(world, AI_SESSION + QUICK + BUSY, "") as house:
         yield house
 
 
 @pytest.fixture(scope="module")
-def client(house: House) -> Iterator[ServerClient]:
+def client(house: SwarmHome) -> Iterator[ServerClient]:
     with serving(house.home, "--config", str(house.file), "--workspace", str(house.project)) as client:
         yield client
 
@@ -68,7 +68,7 @@ def files_in(folder: Path) -> dict[str, str]:
 
 @pytest.mark.parametrize(("template", "inside"), list(zip(ABOUT, ("", "apps/deep", "mine"), strict=True)))
 @pytest.mark.either("template")
-def test_a_starter_is_written_whole(client: ServerClient, house: House, template: str, inside: str) -> None:
+def test_a_starter_is_written_whole(client: ServerClient, house: SwarmHome, template: str, inside: str) -> None:
     """In the workspace, in folders that are not there yet, and as the folder that is named."""
     name = "mine" if inside == "mine" else "-first-app"
     wanted = 'Quote "this", ${run.id}, $HOME and `that`; ü.\r\n\tSecond line'
@@ -90,7 +90,7 @@ def test_a_starter_is_written_whole(client: ServerClient, house: House, template
     assert f"cd {folder}" == found["nextSteps"][0]
 
 
-def test_what_is_there_is_left_as_it_is(client: ServerClient, house: House) -> None:
+def test_what_is_there_is_left_as_it_is(client: ServerClient, house: SwarmHome) -> None:
     place = house.project / "old"
     place.mkdir()
     (place / "README.md").write_text("mine")
@@ -104,7 +104,7 @@ def test_what_is_there_is_left_as_it_is(client: ServerClient, house: House) -> N
     assert files_in(place) == {**files_of("cloudflare-hono", "old"), "notes.txt": "mine"}
 
 
-def test_every_call_is_in_the_journal_and_in_the_audit_log(client: ServerClient, house: House) -> None:
+def test_every_call_is_in_the_journal_and_in_the_audit_log(client: ServerClient, house: SwarmHome) -> None:
     assert told(client, projectName="in", template="cloudflare-hono", projectPath=str(house.project / "in"))["success"]
     calls = [one.facts for one in house.records() if one.event == "call.begin"]
     assert {"ai-session.create_session", "ai-session.execute_command", "ai-session.close_session"} == {
@@ -115,7 +115,7 @@ def test_every_call_is_in_the_journal_and_in_the_audit_log(client: ServerClient,
 
 
 def test_a_person_is_asked_where_the_agent_has_to(world: Path) -> None:
-    with open_house(world, AI_SESSION + QUICK + HELD, "") as house:
+    with open_swarm_home(world, AI_SESSION + QUICK + HELD, "") as house:
         words = ("--config", str(house.file), "--workspace", str(house.project))
         with serving(house.home, *words) as client:
             meant = {"projectName": "held", "template": "react-native-expo", "projectPath": str(house.project)}
@@ -131,7 +131,7 @@ def test_a_person_is_asked_where_the_agent_has_to(world: Path) -> None:
 
 @pytest.mark.torture  # test_swarm_server_end_to_end.py has the official client call the same server
 @pytest.mark.anyio
-async def test_the_official_client_gets_results_and_errors(house: House) -> None:
+async def test_the_official_client_gets_results_and_errors(house: SwarmHome) -> None:
     server = StdioServerParameters(
         command=sys.executable,
         args=["-m", "ccswarm", "mcp-server", "--stdio", "--config", str(house.file), "--workspace", str(house.project)],

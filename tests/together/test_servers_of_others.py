@@ -13,7 +13,7 @@ import pytest
 
 from ccswarm.models import Execution
 from tests.clients.node import program
-from tests.together.support.swarms import AI_SESSION, QUICK, ROOT, git, open_house, over, submit
+from tests.together.support.swarms import AI_SESSION, QUICK, ROOT, git, open_swarm_home, over, submit
 
 pytestmark = pytest.mark.anyio
 
@@ -95,7 +95,7 @@ def statuses(run: Execution) -> dict[str, str]:
 @pytest.mark.clients
 async def test_servers_from_npm(world: Path) -> None:
     every = server("every", *program("mcp-server-everything"))
-    with open_house(world, AI_SESSION + QUICK + CREW + every, "") as house:
+    with open_swarm_home(world, AI_SESSION + QUICK + CREW + every, "") as house:
         house.add(server("files", *program("mcp-server-filesystem"), str(house.project)))
         async with house.client() as app, house.worker():
             run = await over(app, await submit(app, house.plan(FILES), house))
@@ -128,7 +128,7 @@ def installed() -> Path:
 async def test_servers_from_pypi(world: Path) -> None:
     programs = installed()
     there = "".join(server(name, str(programs / f"mcp-server-{name}")) for name in ("git", "time"))
-    with open_house(world, AI_SESSION + QUICK + CREW + there, "") as house:
+    with open_swarm_home(world, AI_SESSION + QUICK + CREW + there, "") as house:
         git(house.project, "init", "-q", "-b", "main")
         git(house.project, "commit", "-q", "--allow-empty", "-m", "Begin")
         (house.project / "new.txt").write_text("new\n")

@@ -19,7 +19,7 @@ from ccswarm.runs.app import new_run_id
 from ccswarm.toolbox.toolbox import Toolbox
 from tests.ai_session.support.asking import person
 from tests.conftest import UNBOXED
-from tests.together.support.swarms import AI_SESSION, DATA, QUICK, House, event, git, open_house, over, submit
+from tests.together.support.swarms import AI_SESSION, DATA, QUICK, SwarmHome, event, git, open_swarm_home, over, submit
 
 pytestmark = pytest.mark.anyio
 
@@ -180,9 +180,9 @@ BAD_TASKS = (
 
 
 @pytest.fixture
-def house(world: Path) -> Iterator[House]:
+def house(world: Path) -> Iterator[SwarmHome]:
     """As it is where ai-session is not configured: every session is in a box."""
-    with open_house(world, AI_SESSION + QUICK + CREW, "") as house:
+    with open_swarm_home(world, AI_SESSION + QUICK + CREW, "") as house:
         yield house
 
 
@@ -190,7 +190,7 @@ def statuses(run: Execution) -> dict[str, str]:
     return {name: task["status"] for name, task in run.result["tasks"].items()}
 
 
-async def test_three_agents_work_and_every_call_stands_in_both_logs(house: House) -> None:
+async def test_three_agents_work_and_every_call_stands_in_both_logs(house: SwarmHome) -> None:
     (house.project / "README").write_text("A project.\n")
     git(house.project, "init", "-q", "-b", "main")
     git(house.project, "add", ".")
@@ -234,7 +234,7 @@ async def test_three_agents_work_and_every_call_stands_in_both_logs(house: House
     assert verify(house.state / "journal").sound
 
 
-async def test_git_works_where_the_workspace_is_a_directory_of_a_repository(house: House) -> None:
+async def test_git_works_where_the_workspace_is_a_directory_of_a_repository(house: SwarmHome) -> None:
     """In boxes, of agents and gates; whose terminal names no directory begins there, too."""
     below = house.project / "parts/one"
     below.mkdir(parents=True)
@@ -258,7 +258,7 @@ async def test_git_works_where_the_workspace_is_a_directory_of_a_repository(hous
     assert not (clone.parent / "escaped").exists()
 
 
-async def test_what_is_not_granted_or_not_agreed_to_is_not_done_and_is_on_record(house: House) -> None:
+async def test_what_is_not_granted_or_not_agreed_to_is_not_done_and_is_on_record(house: SwarmHome) -> None:
     problem = "task sneak: step force: agent outsider has no grant for ai-session.execute_command"
     async with house.client() as app, house.worker():
         run_id = await submit(app, house.plan(SNEAK + ASK, problem), house)
@@ -277,7 +277,7 @@ async def test_what_is_not_granted_or_not_agreed_to_is_not_done_and_is_on_record
     assert (report.problems, report.calls, report.joined, report.refused) == ([], 1, 1, 2)
 
 
-async def test_an_agent_sees_no_tool_that_it_is_not_granted(house: House) -> None:
+async def test_an_agent_sees_no_tool_that_it_is_not_granted(house: SwarmHome) -> None:
     agents = {agent.name: agent for agent in house.settings.agents}
     (server,) = house.settings.mcp.servers
     client = McpToolClient(server, env=os.environ, era_cache={})
@@ -294,7 +294,7 @@ async def test_an_agent_sees_no_tool_that_it_is_not_granted(house: House) -> Non
 
 @pytest.mark.torture
 async def test_bad_servers_beside_good_ones_cost_only_their_own_tasks(world: Path) -> None:
-    with open_house(world, AI_SESSION + QUICK + BAD_SERVERS, "") as house:
+    with open_swarm_home(world, AI_SESSION + QUICK + BAD_SERVERS, "") as house:
         async with house.client() as app, house.worker():
             run = await over(app, await submit(app, house.plan(BAD_TASKS), house))
         report = house.joined()
@@ -332,7 +332,7 @@ HELD = "".join(
 
 
 @pytest.mark.torture  # contract/test_engine_takeover.py has it without terminals
-async def test_a_second_worker_finishes_what_a_killed_one_began_with_every_effect_once(house: House) -> None:
+async def test_a_second_worker_finishes_what_a_killed_one_began_with_every_effect_once(house: SwarmHome) -> None:
     os.mkfifo(house.project / "pipe")
     async with house.client() as app:
         async with house.worker() as first:
@@ -364,7 +364,7 @@ RULE = UNBOXED + '\n[[policy.rules]]\nid = "dates"\ndecision = "ask"\ncommands =
 async def test_what_ai_session_asks_itself_is_on_the_list_and_is_answered_there(world: Path) -> None:
     plan = '[[tasks]]\nid = "tell"\n' + OPEN + command("date", "date +%Y") + CLOSE
     agent = '[[agents]]\nname = "ada"\ngrants = ["ai-session.*"]\n'
-    with open_house(world, AI_SESSION + QUICK + agent, RULE) as house:
+    with open_swarm_home(world, AI_SESSION + QUICK + agent, RULE) as house:
         async with house.client() as app, house.worker():
             run = await submit(app, house.plan(plan), house)
             await event(app, f"{run}.tell", "approval.asked")

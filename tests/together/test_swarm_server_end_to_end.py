@@ -20,7 +20,7 @@ from tests.ccswarm.support.llm_agents import KEY, SECRET, finish
 from tests.ccswarm.support.mcp_server_process import serving
 from tests.ccswarm.support.model_servers import ModelServer, Reply, plays
 from tests.conftest import client_environment
-from tests.together.support.swarms import AI_SESSION, QUICK, ROOT, House, open_house
+from tests.together.support.swarms import AI_SESSION, QUICK, ROOT, SwarmHome, open_swarm_home
 
 pytestmark = pytest.mark.anyio
 
@@ -62,17 +62,17 @@ settings = {{ model = "openai:big", base_url = "{url}/v1", key = "{key}" }}
 
 
 @pytest.fixture
-def house(world: Path) -> Iterator[House]:
-    with open_house(world, AI_SESSION + QUICK + CREW, "") as house:
+def house(world: Path) -> Iterator[SwarmHome]:
+    with open_swarm_home(world, AI_SESSION + QUICK + CREW, "") as house:
         yield house
 
 
-def words(house: House) -> list[str]:
+def words(house: SwarmHome) -> list[str]:
     return ["--config", str(house.file), "--workspace", str(house.project)]
 
 
 @asynccontextmanager
-async def connected(house: House, mode: str, **more: str) -> AsyncGenerator[Client]:
+async def connected(house: SwarmHome, mode: str, **more: str) -> AsyncGenerator[Client]:
     server = StdioServerParameters(
         command=sys.executable,
         args=["-m", "ccswarm", "mcp-server", "--stdio", *words(house)],
@@ -103,7 +103,7 @@ async def followed(client: Client, run: str) -> list[str]:
 @pytest.mark.parametrize(
     "mode", ["2026-07-28", *(pytest.param(one, marks=pytest.mark.torture) for one in ("legacy", "auto"))]
 )
-async def test_the_official_client_has_agents_work_in_every_era(house: House, mode: str) -> None:
+async def test_the_official_client_has_agents_work_in_every_era(house: SwarmHome, mode: str) -> None:
     async with connected(house, mode) as client:
         names = [one.name for one in (await client.list_tools()).tools]
         assert len(names) == 18
@@ -123,7 +123,7 @@ async def test_the_official_client_has_agents_work_in_every_era(house: House, mo
 
 
 @pytest.mark.torture
-async def test_what_an_agent_asks_is_shown_and_only_a_person_answers(house: House) -> None:
+async def test_what_an_agent_asks_is_shown_and_only_a_person_answers(house: SwarmHome) -> None:
     async with connected(house, "auto") as client:
         plan = PLAN.format(agent="careful", command="echo done > asked")
         run = (await tool(client, "start_run", plan=plan))["run"]
@@ -149,7 +149,7 @@ async def test_what_an_agent_asks_is_shown_and_only_a_person_answers(house: Hous
 
 
 @pytest.mark.torture
-def test_killed_in_a_run_the_next_server_goes_on_and_every_effect_is_there_once(house: House) -> None:
+def test_killed_in_a_run_the_next_server_goes_on_and_every_effect_is_there_once(house: SwarmHome) -> None:
     os.mkfifo(house.project / "pipe")
     plan = PLAN.format(agent="maker", command="echo begun >> effects; cat pipe >> effects")
     with serving(house.home, *words(house), new=True) as client:
@@ -169,7 +169,7 @@ def test_killed_in_a_run_the_next_server_goes_on_and_every_effect_is_there_once(
 
 
 @pytest.mark.torture
-async def test_a_task_in_words_goes_to_an_agent_that_thinks(house: House) -> None:
+async def test_a_task_in_words_goes_to_an_agent_that_thinks(house: SwarmHome) -> None:
     place = {"name": "work", "working_directory": str(house.project)}
     command = {"session_id": "work", "command": "echo hello > greeting"}
     turns = [

@@ -14,7 +14,7 @@ from ccswarm.journal.writer import verify
 from tests.ccswarm.torture.engine_postgres import database, server
 from tests.conftest import UNBOXED
 from tests.together.support.rounds import CREW, PLAN, Fleet, Round, Tally, plain, sizes
-from tests.together.support.swarms import AI_SESSION, House, open_house, over, submit
+from tests.together.support.swarms import AI_SESSION, SwarmHome, open_swarm_home, over, submit
 
 # Each round has its own bound: how long all of them take is the machine's to say.
 pytestmark = [pytest.mark.anyio, pytest.mark.torture, pytest.mark.timeout(0)]
@@ -29,16 +29,16 @@ lost_after_seconds = {LOST_AFTER_SECONDS}
 
 
 @contextmanager
-def sqlite(world: Path, crew: str = CREW) -> Generator[House]:
-    with open_house(world, AI_SESSION + crew + ENGINE, UNBOXED) as house:
+def sqlite(world: Path, crew: str = CREW) -> Generator[SwarmHome]:
+    with open_swarm_home(world, AI_SESSION + crew + ENGINE, UNBOXED) as house:
         yield house
 
 
 @contextmanager
-def postgres(world: Path, crew: str = CREW) -> Generator[House]:
+def postgres(world: Path, crew: str = CREW) -> Generator[SwarmHome]:
     with server() as address:
         url = f'database_url = "{database(address, "swarm")}"\n'
-        with open_house(world, AI_SESSION + crew + ENGINE + url, UNBOXED) as house:
+        with open_swarm_home(world, AI_SESSION + crew + ENGINE + url, UNBOXED) as house:
             yield house
 
 

@@ -14,7 +14,7 @@ from ccswarm.models import RunStatus
 from ccswarm.telemetry.spans import span_id_of, trace_id_of
 from tests.conftest import UNBOXED, environment
 from tests.support.collector import Collector, Seen
-from tests.together.support.swarms import AI_SESSION, QUICK, open_house, over, submit
+from tests.together.support.swarms import AI_SESSION, QUICK, open_swarm_home, over, submit
 
 pytestmark = pytest.mark.anyio
 CLIENT, SERVER = 3, 2
@@ -48,7 +48,7 @@ args = {{ session_id = "s" }}
 async def test_one_trace_from_the_run_to_the_daemon(world: Path) -> None:
     with Collector() as collector:
         told = f'[telemetry]\nendpoint = "{collector.url}"\nmetrics_seconds = 0.3\n'
-        with open_house(world, AI_SESSION + QUICK + told + CREW, UNBOXED + told) as house:
+        with open_swarm_home(world, AI_SESSION + QUICK + told + CREW, UNBOXED + told) as house:
             async with house.client() as app, house.worker():
                 run_id = await submit(app, house.plan(PLAN), house)
                 run = await over(app, run_id)
@@ -112,7 +112,7 @@ args = { session_id = "s", command = "read line < pipe; echo $line >> lines", ti
 async def test_a_killed_workers_calls_and_those_after_it_are_one_trace_and_none_is_told_twice(world: Path) -> None:
     with Collector() as collector:
         told = f'[telemetry]\nendpoint = "{collector.url}"\n'
-        with open_house(world, AI_SESSION + QUICK + told + CREW, UNBOXED + told) as house:
+        with open_swarm_home(world, AI_SESSION + QUICK + told + CREW, UNBOXED + told) as house:
             os.mkfifo(house.project / "pipe")
             soon = {**os.environ, "OTEL_BSP_SCHEDULE_DELAY": "50"}
             async with house.client() as app:

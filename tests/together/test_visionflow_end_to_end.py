@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from tests.ccswarm.support.runs import RunDesk
+from tests.ccswarm.support.runs import RunVerbs
 from tests.ccswarm.support.visionflow_server import Served, Wire, connected, served
 from tests.conftest import processes
-from tests.together.support.swarms import AI_SESSION, QUICK, House, open_house
+from tests.together.support.swarms import AI_SESSION, QUICK, SwarmHome, open_swarm_home
 
 AGENT = """
 [[agents]]
@@ -46,16 +46,16 @@ TRUSTED = '[sandbox]\nprofile = "trusted"\n\n[policy]\nmode = "trusted"\n'
 
 
 @pytest.fixture
-def house(world: Path) -> Iterator[House]:
-    with open_house(world, AI_SESSION + QUICK + CREW, TRUSTED) as house:
+def house(world: Path) -> Iterator[SwarmHome]:
+    with open_swarm_home(world, AI_SESSION + QUICK + CREW, TRUSTED) as house:
         os.mkfifo(house.project / "pipe")
         yield house
 
 
 @contextmanager
-def serving(house: House) -> Iterator[tuple[Served, Wire]]:
+def serving(house: SwarmHome) -> Iterator[tuple[Served, Wire]]:
     words = ("--config", str(house.file), "--workspace", str(house.project))
-    with served(RunDesk(house.home), *words) as server, connected(server.port) as wire:
+    with served(RunVerbs(house.home), *words) as server, connected(server.port) as wire:
         yield server, wire
 
 
@@ -67,7 +67,7 @@ def is_there(pid: int) -> bool:
     return pid in [one for one, _ in processes()]
 
 
-def test_agents_do_in_their_terminals_what_a_client_says(house: House) -> None:
+def test_agents_do_in_their_terminals_what_a_client_says(house: SwarmHome) -> None:
     with serving(house) as (_, wire):
         swarm, agents = wire.swarm("ring", "researcher", "coder", "coordinator")
         done = wire.over(orchestrated(wire, swarm, 'It\'s $(whoami) & "co"; `id`'))
@@ -86,7 +86,7 @@ def test_agents_do_in_their_terminals_what_a_client_says(house: House) -> None:
 
 
 @pytest.mark.torture  # contract/test_visionflow_swarms.py has it without terminals
-def test_terminated_in_the_middle_of_a_command_an_agent_leaves_no_process(house: House) -> None:
+def test_terminated_in_the_middle_of_a_command_an_agent_leaves_no_process(house: SwarmHome) -> None:
     with serving(house) as (_, wire):
         swarm, (ann, bob) = wire.swarm("mesh", "analyst", "coder")
         task = orchestrated(wire, swarm, "go")

@@ -6,9 +6,9 @@ import re
 import sys
 from pathlib import Path
 
-from tests.ccswarm.support.runs import RunDesk
+from tests.ccswarm.support.runs import RunVerbs
 from tests.ccswarm.support.visionflow_server import connected, served
-from tests.together.support.swarms import QUICK, ROOT, open_house
+from tests.together.support.swarms import QUICK, ROOT, open_swarm_home
 
 PAGE = (ROOT / "docs/protocols/visionflow.md").read_text()
 CONFIGURATION, CONVERSATIONS = (
@@ -29,9 +29,9 @@ def test_the_conversation_is_as_the_page_has_it(world: Path) -> None:
     assert COMMAND in configuration
     ours = f'command = "{sys.executable} -m ai_session mcp-server --stdio"\nenv = {{ PYTHONPATH = "{ROOT}" }}'
     known: dict[str, str] = {}
-    with open_house(world, QUICK + configuration.replace(COMMAND, ours), UNBOXED) as house:
+    with open_swarm_home(world, QUICK + configuration.replace(COMMAND, ours), UNBOXED) as house:
         words = ("--config", str(house.file), "--workspace", str(house.project))
-        with served(RunDesk(house.home), *words) as server, connected(server.port) as wire:
+        with served(RunVerbs(house.home), *words) as server, connected(server.port) as wire:
             for conversation in CONVERSATIONS:
                 lines = conversation.splitlines()
                 for said, answered in zip(lines[::2], lines[1::2], strict=True):

@@ -1,7 +1,4 @@
-"""One request to a daemon: ``control_request.py SOCKET METHOD PARAMS`` prints its result or error.
-
-A process of its own can have a window, which makes it a person's.
-"""
+"""One request to a daemon by a process of its own, which may be a person's: control_request.py SOCKET METHOD PARAMS."""
 
 from __future__ import annotations
 

@@ -88,7 +88,7 @@ def verb(home: Path, *words: str) -> tuple[int, str]:
     raise AssertionError
 
 
-class House:
+class DaemonHome:
     """A HOME with a daemon, two sessions ``s`` and ``t``, a workspace ``w``, and a config file that can be changed."""
 
     def __init__(self, home: Path) -> None:
@@ -151,9 +151,9 @@ def denial(client: ControlClient, method: str, **params: Any) -> str:
 
 
 @contextmanager
-def house(home: Path, rules: str = "") -> Iterator[House]:
+def house(home: Path, rules: str = "") -> Iterator[DaemonHome]:
     """Yield a home with a daemon and its sessions, all of which end afterwards."""
-    made = House(home)
+    made = DaemonHome(home)
     made.open(rules)
     (home / "w").mkdir()
     with made.line.client() as client:

@@ -134,7 +134,7 @@ class Way:
     events: list[dict[str, Any]]
 
     async def send(self, *pieces: bytes) -> bytes:
-        """What the proxy answers until it closes; a piece is sent when the one before was taken."""
+        """Send pieces, each after the one before was accepted, and return the proxy's response until it closes."""
         async with asyncio.timeout(BOUND_SECONDS):
             reader, writer = await asyncio.open_connection("127.0.0.1", self.port)
             try:

@@ -17,7 +17,7 @@ from tests.support.bounds import BOUND_SECONDS
 Message = dict[str, Any]
 
 
-class Told(NamedTuple):
+class Received(NamedTuple):
     """A line of the daemon, and the bytes after it."""
 
     facts: Message
@@ -32,7 +32,7 @@ class Person:
         self._socket.connect(str(runtime(home) / "sock"))
         self._held = bytearray()
         self._id = 0
-        self.events: list[Told] = []
+        self.events: list[Received] = []
         """Events that arrived while another message was awaited."""
         self.write({"ai_session": 1, "role": "control", "protocol": [1, version], "env": dict(os.environ)} | hello)
         self.hello = self.next().facts
@@ -47,7 +47,7 @@ class Person:
         raw = line if isinstance(line, bytes) else json.dumps(line).encode() + b"\n"
         self._socket.sendall(raw + data)
 
-    def next(self) -> Told:
+    def next(self) -> Received:
         """Return the daemon's next message. Raises EOFError at the end."""
         end = self._until(lambda: self._held.find(b"\n") + 1)
         facts: Message = json.loads(self._held[:end])
@@ -55,7 +55,7 @@ class Person:
         self._until(lambda: len(self._held) >= end + size)
         data = bytes(self._held[end : end + size])
         del self._held[: end + size]
-        return Told(facts, data)
+        return Received(facts, data)
 
     def _until(self, found: Callable[[], int]) -> int:
         deadline = time.monotonic() + BOUND_SECONDS
@@ -96,11 +96,11 @@ class Person:
         """Send a notification, which has no response."""
         self.write({"method": method, "params": params, "bytes": len(data)}, data)
 
-    def event(self, name: str, stream: int | None = None) -> Told:
+    def event(self, name: str, stream: int | None = None) -> Received:
         """Wait for an event of that name and return it; others before it are stored in ``events``."""
         return self.until(lambda told: told.facts.get("event") == name and stream in (None, told.facts.get("stream")))
 
-    def until(self, holds: Callable[[Told], object]) -> Told:
+    def until(self, holds: Callable[[Received], object]) -> Received:
         """Return the first stored or new message for which ``holds`` is true. Acknowledges output."""
         for number, told in enumerate(self.events):
             if holds(told):
@@ -113,7 +113,7 @@ class Person:
                 return told
             self.events.append(told)
 
-    def take(self, told: Told) -> None:
+    def take(self, told: Received) -> None:
         """Acknowledge the output in a message, if it has any."""
         if "next" in told.facts:
             self.tell("acknowledge", stream=told.facts["stream"], offset=told.facts["next"])

@@ -27,18 +27,18 @@ from tests.support import forked
 
 
 @dataclass(frozen=True)
-class House:
+class RpcHome:
     """A home with a daemon of its own, and the workspace in which the server starts."""
 
     home: Path
     workspace: Path
 
 
-def new_house(world: Path, config: str = "") -> House:
+def new_rpc_home(world: Path, config: str = "") -> RpcHome:
     home = new_home(world, config)
     workspace = home / "ws"
     workspace.mkdir()
-    return House(home, workspace)
+    return RpcHome(home, workspace)
 
 
 class Rpc(Here):
@@ -80,7 +80,7 @@ class Rpc(Here):
 
 @asynccontextmanager
 async def serving(
-    house: House,
+    house: RpcHome,
     *,
     signed: bool = False,
     seconds: Mapping[Expected, float] = ALLOWED_SECONDS,

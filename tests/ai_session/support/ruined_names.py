@@ -1,4 +1,4 @@
-"""Commands that ruin what the integration of a shell is made of, generated from its text, and what must hold after."""
+"""Commands that ruin parts of a shell's integration, generated from its text, and what must hold afterwards."""
 
 from __future__ import annotations
 

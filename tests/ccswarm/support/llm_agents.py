@@ -9,7 +9,7 @@ from ccswarm.brains.base import WorkerContext
 from ccswarm.journal.writer import Journal, read, verify
 from ccswarm.toolbox.mail import Mailboxes
 from ccswarm.toolbox.toolbox import Toolbox
-from tests.ccswarm.support.swarms import MemoryHands, World
+from tests.ccswarm.support.swarms import MemoryTaskWorker, World
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -30,7 +30,7 @@ def secret(name: str) -> str:
     return {KEY: SECRET}.get(name, "")
 
 
-MEANS = WorkerContext(secret, {}, Path("/nowhere"))
+CONTEXT = WorkerContext(secret, {}, Path("/nowhere"))
 
 
 def reply(*calls: tuple[str, Mapping[str, Any]], text: str = "", **tokens: int) -> dict[str, Any]:
@@ -62,7 +62,7 @@ def served(server: ModelServer, kind: str = "openai", **more: Any) -> dict[str, 
 def world(store: MemoryStore | None = None, process: str = "one") -> World:
     """Return a World with a key for models."""
     made = World(store, process)
-    made.task_worker.worker_context = MEANS
+    made.task_worker.worker_context = CONTEXT
     return made
 
 
@@ -72,12 +72,12 @@ async def told(made: World, event: str = "", task: str = "run_1.t") -> list[Mapp
     return [one for one in events if event in ("", one["event"])]
 
 
-class ToolboxHands(MemoryHands):
+class ToolboxTaskWorker(MemoryTaskWorker):
     """Tools whose calls go through a toolbox, as in a worker."""
 
     def __init__(self, directory: Path, *clients: MemoryClient, process: str = "one") -> None:
         super().__init__(process)
-        self.worker_context = MEANS
+        self.worker_context = CONTEXT
         self.journals = directory / "journal"
         self._journal = Journal(self.journals, process)
         self._directory = directory

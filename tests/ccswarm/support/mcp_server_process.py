@@ -126,10 +126,7 @@ class ServerClient:
                 return found
 
     def follow_whole(self, run: str, until: str = "") -> tuple[list[dict[str, Any]], dict[str, Any]]:
-        """Return the events of a run until its end or the first of a kind, and the last page.
-
-        Each call but the last must have waited for its whole time.
-        """
+        """Return a run's events to its end or the first of a kind, and the last page. Calls must wait their time."""
         found: list[dict[str, Any]] = []
         cursor = ""
         while True:

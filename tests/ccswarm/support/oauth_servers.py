@@ -207,10 +207,7 @@ class Guarded:
 
 
 class Browser:
-    """A person who agrees at once, and whose browser follows redirects.
-
-    With ``pastes``, the browser cannot reach the client, and the person pastes the address.
-    """
+    """A person who agrees at once. With ``pastes``, the browser cannot reach the client, so they paste the address."""
 
     def __init__(self, *, pastes: bool = False) -> None:
         self._pastes = pastes

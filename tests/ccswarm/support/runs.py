@@ -17,7 +17,7 @@ from typing import Any, TextIO
 
 from pexpect.fdpexpect import fdspawn
 
-from tests.ccswarm.support.verbs import BOUND_SECONDS, ROOT, Desk, Process, agent, server
+from tests.ccswarm.support.verbs import BOUND_SECONDS, ROOT, Process, Verbs, agent, server
 from tests.support import forked
 from tests.support.forked import Forked
 
@@ -42,8 +42,8 @@ TWO = task("one", step("say"), more='agent = "ada"') + task("two", step("say"), 
 HELD = task("hold", step("before"), step("wait", "pipe.read", path="${workspace}/pipe"), step("after"))
 
 
-class RunDesk(Desk):
-    """A Desk with runs whose calls a test can hold and answer."""
+class RunVerbs(Verbs):
+    """Verbs with runs whose calls a test can hold and answer."""
 
     def result(self, *words: str, code: int = 0) -> Any:
         """Run a verb with ``--json`` and return the last document of its output."""

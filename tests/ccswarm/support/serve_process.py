@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import Any, ClassVar, Self
 
-from tests.ccswarm.support.runs import RunDesk
+from tests.ccswarm.support.runs import RunVerbs
 from tests.ccswarm.support.verbs import FIRST_USE, ROOT
 from tests.conftest import client_environment
 from tests.support import forked
@@ -43,10 +43,10 @@ class Serving:
     flag: ClassVar[str]
     dialect: ClassVar[str]
 
-    def __init__(self, desk: RunDesk, *words: str, **variables: str) -> None:
-        line = ["serve", self.flag, "--port", "0", "--requests", "0", "--workspace", str(desk.home), *words]
-        environment = {**client_environment(desk.home), "PYTHONPATH": str(ROOT), **variables}
-        self.process = forked.piped("ccswarm", line, cwd=desk.home, env=environment)
+    def __init__(self, verbs: RunVerbs, *words: str, **variables: str) -> None:
+        line = ["serve", self.flag, "--port", "0", "--requests", "0", "--workspace", str(verbs.home), *words]
+        environment = {**client_environment(verbs.home), "PYTHONPATH": str(ROOT), **variables}
+        self.process = forked.piped("ccswarm", line, cwd=verbs.home, env=environment)
         self.said: list[str] = []
         self._ports: dict[str, int] = {}
         self._over = False
@@ -95,9 +95,9 @@ class Serving:
 
     @classmethod
     @contextmanager
-    def meanwhile(cls, desk: RunDesk, *words: str, **variables: str) -> Iterator[Self]:
+    def meanwhile(cls, verbs: RunVerbs, *words: str, **variables: str) -> Iterator[Self]:
         """Yield a ready server, which must end with exit code 0 afterwards."""
-        server = cls(desk, *words, **variables)
+        server = cls(verbs, *words, **variables)
         try:
             server.until_ready()
             yield server

@@ -27,7 +27,7 @@ from tests.support.bounds import BOUND_SECONDS
 Act = Callable[[CallRequest], Awaitable[Mapping[str, Any] | CallOutcome]]
 
 
-class MemoryHands:
+class MemoryTaskWorker:
     """Tools as coroutines by full name; calls of others are denied.
 
     ``calls`` are all calls made, ``asks`` the tools that a person must approve, ``own`` the granted tools of the
@@ -94,7 +94,7 @@ class World:
 
     def __init__(self, store: MemoryStore | None = None, process: str = "one") -> None:
         self.engine = MemoryEngine(store)
-        self.task_worker = MemoryHands(process)
+        self.task_worker = MemoryTaskWorker(process)
         self.task_worker.messages = self.engine
         self.swarm = Swarm(self.engine, self.task_worker)
 

@@ -1,5 +1,4 @@
-"""Verbs of ``ccswarm`` in a directory with a configuration, in this process with streams of their own, or in processes
-of their own."""
+"""Verbs of ``ccswarm`` in a home with a configuration, in this process or in processes of their own."""
 
 from __future__ import annotations
 
@@ -59,8 +58,7 @@ class Stream(io.TextIOWrapper):
 
 @dataclass(frozen=True)
 class Said:
-    """The exit code and output of a verb. ``first_use`` is the line on the first use of a configuration, which ``err``
-    does not include."""
+    """A verb's exit code and output; ``err`` is without ``first_use``, the line on a configuration's first use."""
 
     code: int
     out: str
@@ -86,7 +84,7 @@ def agreed(file: Path, state: Path) -> None:
         thread.submit(record).result()
 
 
-class Desk:
+class Verbs:
     """A home in which verbs run, with ``text`` as its ccswarm.toml."""
 
     def __init__(self, home: Path, text: str = "") -> None:

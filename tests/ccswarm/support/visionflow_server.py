@@ -83,10 +83,7 @@ class Wire(Asking):
         return swarm, [self.ask("agent_spawn", swarmId=swarm, type=kind)["agentId"] for kind in kinds]
 
     def over(self, task: str) -> Any:
-        """Wait for the end of a task and return it.
-
-        Polls, because nothing is pushed, at growing intervals, because each request slows the task down.
-        """
+        """Poll until a task has ended, at growing intervals because each request slows it down, and return it."""
         seconds = 0.05
         while (found := self.ask("task_status", taskId=task))["status"] in ("queued", "running"):
             assert not select.select([self.socket], [], [], seconds)[0]

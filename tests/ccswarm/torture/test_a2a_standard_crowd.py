@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tests.ccswarm.support.a2a_standard_server import TEXT, connected, old_message, served, text_message
-from tests.ccswarm.support.runs import RunDesk
+from tests.ccswarm.support.runs import RunVerbs
 
 pytestmark = pytest.mark.torture
 CLIENTS = 60
@@ -18,8 +18,8 @@ WAIT: dict[str, Any] = {"metadata": {"agent": "ann"}}
 
 
 def test_many_clients_at_once(home: Path) -> None:
-    desk = RunDesk(home, TEXT)
-    os.mkfifo(desk.pipe)
+    verbs = RunVerbs(home, TEXT)
+    os.mkfifo(verbs.pipe)
 
     def client(number: int) -> tuple[str, str]:
         """What it did, and how its task ended."""
@@ -46,7 +46,7 @@ def test_many_clients_at_once(home: Path) -> None:
                     assert wire.post(b"{")["error"]["code"] == -32700
                     return "leave", wire.ask("CancelTask", id=number)["status"]["state"]
 
-    with served(desk, "--connections", "200") as server, ThreadPoolExecutor(CLIENTS) as clients:
+    with served(verbs, "--connections", "200") as server, ThreadPoolExecutor(CLIENTS) as clients:
         found = list(clients.map(client, range(CLIENTS)))
         with connected(server.port) as wire:
             listed = wire.ask("ListTasks", pageSize=100)

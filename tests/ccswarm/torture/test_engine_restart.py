@@ -13,7 +13,7 @@ from ccswarm.config.settings import EngineSettings
 from ccswarm.models import RunStatus
 from tests.ccswarm.support.engine_plays import Referee
 from tests.ccswarm.support.engine_worker import make, started
-from tests.ccswarm.support.runs import AGENTS, HELD, SERVERS, RunDesk
+from tests.ccswarm.support.runs import AGENTS, HELD, SERVERS, RunVerbs
 from tests.ccswarm.torture.engine_postgres import Server, database, machine
 from tests.conftest import client_environment, environment
 from tests.support.bounds import BOUND_SECONDS
@@ -93,8 +93,8 @@ def test_whoever_watches_a_run_sees_its_end(home: Path, postgres: Server) -> Non
     """``ccswarm run`` executes and watches, ``ccswarm logs -f`` only watches."""
     engine = f'[engine]\npoll_seconds = 0.05\ndatabase_url = "{database(postgres.address, "watched")}"\n'
     with environment(client_environment(home)):
-        desk = RunDesk(home, engine + SERVERS + AGENTS + HELD)
-        with desk.started("run") as verb, desk.held() as pipe, desk.started("logs", "last", "-f") as logs:
+        verbs = RunVerbs(home, engine + SERVERS + AGENTS + HELD)
+        with verbs.started("run") as verb, verbs.held() as pipe, verbs.started("logs", "last", "-f") as logs:
             assert logs.process.stdout
             assert any(b"pipe.read" in line for line in logs.process.stdout)
             postgres.stop()
@@ -109,5 +109,5 @@ def test_whoever_watches_a_run_sees_its_end(home: Path, postgres: Server) -> Non
                 .splitlines()[-1]
                 .endswith(b" run succeeded: 1 succeeded")
             )
-        calls = [one["facts"]["step"] for one in desk.json("journal", "show", "last") if one["event"] == "call.begin"]
+        calls = [one["facts"]["step"] for one in verbs.json("journal", "show", "last") if one["event"] == "call.begin"]
     assert calls == ["before", "wait", "after"]

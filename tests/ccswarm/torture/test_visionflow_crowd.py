@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from tests.ccswarm.support.runs import RunDesk
+from tests.ccswarm.support.runs import RunVerbs
 from tests.ccswarm.support.visionflow_server import TEXT, Served, children, connected, served
 
 BOUND_SECONDS = 600.0
@@ -125,7 +125,7 @@ def alive(server: Served) -> None:
 
 
 def crowded(home: Path, good: int, bad: int) -> None:
-    with served(RunDesk(home, TEXT), "--connections", "1000") as server:
+    with served(RunVerbs(home, TEXT), "--connections", "1000") as server:
         longest = asyncio.run(crowd(server.port, good, bad))
         print(f"{good} swarms beside {bad} others: swarm_status answered within {max(longest):.2f} s")
         alive(server)
@@ -147,7 +147,7 @@ def test_fifty_swarms_among_two_hundred_connections(home: Path) -> None:
 @pytest.mark.timeout(700)
 def test_terminated_under_load_nobody_stays(home: Path) -> None:
     """Twenty swarms whose agents all hang in a call, and have more to do; all are terminated at once."""
-    desk = RunDesk(home, TEXT)
+    verbs = RunVerbs(home, TEXT)
 
     async def one(port: int) -> None:
         client = Client(*await asyncio.open_connection("127.0.0.1", port))
@@ -168,7 +168,7 @@ def test_terminated_under_load_nobody_stays(home: Path) -> None:
         async with asyncio.timeout(BOUND_SECONDS):
             await asyncio.gather(*(one(port) for _ in range(20)))
 
-    os.mkfifo(desk.pipe)  # nobody writes to it
-    with served(desk, "--connections", "1000") as server:
+    os.mkfifo(verbs.pipe)  # nobody writes to it
+    with served(verbs, "--connections", "1000") as server:
         asyncio.run(all_of_them(server.port))
         alive(server)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.ccswarm.support.runs import AGENTS, SERVERS, RunDesk, step, task
+from tests.ccswarm.support.runs import AGENTS, SERVERS, RunVerbs, step, task
 from tests.ccswarm.torture.engine_postgres import database, server
 from tests.conftest import client_environment, environment, new_home
 from tests.support.bounds import BOUND_SECONDS
@@ -35,11 +35,11 @@ def test_another_machine_takes_over_and_a_third_one_sees_it(world: Path, home: P
     os.mkfifo(pipe)
     plan = task("hold", step("before"), step("wait", "pipe.read", path="${workspace}/pipe"), step("after"))
     text = f'{ENGINE}database_url = "{postgres}"\n{SERVERS}{AGENTS}'
-    a, b, c = (RunDesk(new_home(world, ""), text) for _ in range(3))
+    a, b, c = (RunVerbs(new_home(world, ""), text) for _ in range(3))
     with ExitStack() as stack:
 
-        def at(desk: RunDesk) -> None:
-            stack.enter_context(environment(client_environment(desk.home)))
+        def at(verbs: RunVerbs) -> None:
+            stack.enter_context(environment(client_environment(verbs.home)))
 
         at(c)
         (c.home / "plan.toml").write_text(plan)
@@ -66,8 +66,8 @@ def test_another_machine_takes_over_and_a_third_one_sees_it(world: Path, home: P
             assert facts["journal"]["calls"] == 0, "the journal is on the machines that made the calls"
             at(b)
             assert second.end(signal.SIGTERM)[0] == 0
-        for desk, steps in ((a, ["before", "wait"]), (b, ["wait", "after"])):
-            at(desk)
-            calls = [one["facts"]["step"] for one in desk.json("journal", "show", run) if one["event"] == "call.begin"]
+        for verbs, steps in ((a, ["before", "wait"]), (b, ["wait", "after"])):
+            at(verbs)
+            calls = [one["facts"]["step"] for one in verbs.json("journal", "show", run) if one["event"] == "call.begin"]
             assert calls == steps
-            assert desk.json("journal", "verify")["sound"] is True
+            assert verbs.json("journal", "verify")["sound"] is True

@@ -21,7 +21,7 @@ from ccswarm.journal.writer import Record
 from ccswarm.models import Execution, RunStatus
 from ccswarm.runs.app import App
 from tests.conftest import processes
-from tests.together.support.swarms import House, Worker, submit
+from tests.together.support.swarms import SwarmHome, Worker, submit
 
 NEEDS = {"t1": (), "t2": (), "t3": (), "t4": ("t1", "t2"), "t5": ("t2", "t3"), "t6": ("t4", "t5")}
 SUM = "tr ' ' '\\n' | awk '{ sum += $1 } END { print sum }'"
@@ -91,7 +91,7 @@ def plain(run: Execution) -> dict[str, Any]:
 class Fleet:
     """Worker processes, each of which is replaced when it ends."""
 
-    def __init__(self, house: House, size: int) -> None:
+    def __init__(self, house: SwarmHome, size: int) -> None:
         self._house = house
         self._size = size
         self.workers: list[Worker] = []
@@ -143,7 +143,7 @@ class Tally:
             print(self.wrong[-1], *one.ends(), sep="\n", flush=True)
 
 
-def of_home(house: House, words: str) -> list[int]:
+def of_home(house: SwarmHome, words: str) -> list[int]:
     """Return the processes of this home whose command line contains ``words``."""
     needle = os.fsencode(house.home)
     return [
@@ -162,7 +162,7 @@ def shells_of(run_id: str) -> list[int]:
     return list(found.values())
 
 
-def sizes(house: House) -> dict[Path, int]:
+def sizes(house: SwarmHome) -> dict[Path, int]:
     """Return the sizes of the journals in bytes."""
     return {path: path.stat().st_size for path in (house.state / "journal").glob("*.jsonl")}
 
@@ -182,7 +182,7 @@ class Round:
 
     def __init__(
         self,
-        house: House,
+        house: SwarmHome,
         app: App,
         fleet: Fleet,
         seed: int,

@@ -1,5 +1,4 @@
-"""A project with a swarm of three agents, each with terminals of ai-session and a clone of its own, whose work a person
-must accept before it is merged."""
+"""A project with three agents, each with terminals and a clone, whose work a person accepts before it is merged."""
 
 from __future__ import annotations
 
@@ -10,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from tests.ccswarm.support.runs import RunDesk
+from tests.ccswarm.support.runs import RunVerbs
 from tests.ccswarm.support.verbs import Process
 from tests.support import forked
 from tests.together.support.swarms import AI_SESSION, QUICK
@@ -70,8 +69,8 @@ PLAN = (
 )
 
 
-class Shop(RunDesk):
-    """A RunDesk whose verbs run in the repository ``project``; ``more`` is added to each agent."""
+class Shop(RunVerbs):
+    """A RunVerbs whose verbs run in the repository ``project``; ``more`` is added to each agent."""
 
     def __init__(self, house: Path, plan: str = PLAN, more: str = "") -> None:
         self.project = house / "shop"

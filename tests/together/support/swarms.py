@@ -68,8 +68,7 @@ class Worker:
         return await asyncio.to_thread(self._process.stdout.readline) == b"up\n"
 
     async def end(self) -> bool:
-        """Let it hand back unfinished work and end; return whether it did. Otherwise it logs what it does, and is
-        killed."""
+        """Let it hand back unfinished work and end; else have it log what it does, kill it, and return False."""
         assert self._process.stdin
         self.send_signal(signal.SIGCONT)
         self._process.stdin.close()
@@ -84,7 +83,7 @@ class Worker:
             await asyncio.to_thread(self._process.close)
 
 
-class House:
+class SwarmHome:
     """The home of a swarm; its agents work in the directory ``project``."""
 
     def __init__(self, home: Path, text: str) -> None:
@@ -166,7 +165,7 @@ class House:
 
 
 @contextmanager
-def open_house(world: Path, text: str, server_config: str, *, served: bool = True) -> Iterator[House]:
+def open_swarm_home(world: Path, text: str, server_config: str, *, served: bool = True) -> Iterator[SwarmHome]:
     """Yield a new home with a swarm, and with a daemon if it is ``served``; afterwards no process of it may be left."""
     home = new_home(world, server_config)
     with environment(client_environment(home)):
@@ -174,7 +173,7 @@ def open_house(world: Path, text: str, server_config: str, *, served: bool = Tru
         if served:
             forked.daemon(env)
         try:
-            yield House(home, text)
+            yield SwarmHome(home, text)
         finally:
             stopped = forked.run("ai_session", ["daemon", "stop", "--yes"], cwd=home, env=env)
             assert stopped[0] == 0, stopped
@@ -182,7 +181,7 @@ def open_house(world: Path, text: str, server_config: str, *, served: bool = Tru
     assert not left, left
 
 
-async def submit(app: App, settings: Settings, house: House) -> str:
+async def submit(app: App, settings: Settings, house: SwarmHome) -> str:
     run_id = new_run_id()
     await app.swarm.submit(settings, run_id, str(house.project), origin=Origin.PERSON)
     return run_id

@@ -6,7 +6,7 @@ from typing import Any
 
 from ccswarm.models import Execution
 from tests.together.support.rounds import Round
-from tests.together.support.swarms import House, git
+from tests.together.support.swarms import SwarmHome, git
 
 FILES = ("one", "two", "three", "part")
 """Each successful task, and the delegated one, adds a line of its run to the file of its name."""
@@ -97,7 +97,7 @@ PLAN = (
 ENDINGS = dict.fromkeys(("one", "two", "three", "lead"), "succeeded") | {"bad": "failed"}
 
 
-def repository(house: House) -> None:
+def repository(house: SwarmHome) -> None:
     """Make the project a repository with a commit of all the files."""
     git(house.project, "init", "-q", "-b", "main")
     git(house.project, "config", "user.name", "Host")

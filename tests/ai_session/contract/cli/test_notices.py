@@ -13,7 +13,7 @@ from tests.ai_session.support.asking import client, error_of, greet
 from tests.ai_session.support.command_line import CommandLine
 from tests.ai_session.support.mcp_client import living_in, stop_daemons
 from tests.conftest import WINDOWS, environment, new_home
-from tests.support.notices import Told, told_in
+from tests.support.notices import NoticeReader, reading_notices
 
 RULE = '[[policy.rules]]\nid = "ask"\ndecision = "ask"\ncommands = ["halt now"]\n'
 
@@ -26,15 +26,15 @@ def home(world: Path) -> Iterator[Path]:
 
 
 @pytest.fixture(scope="module")
-def told(home: Path) -> Iterator[Told]:
-    with told_in(home / ".config/ai-session") as told:
+def told(home: Path) -> Iterator[NoticeReader]:
+    with reading_notices(home / ".config/ai-session") as told:
         notify = f'[notify]\ncommand = ["{told.program}"]\ncommand_seconds = 0.2\nper_minute = 100\nseconds = 60\n'
         text = '[sandbox]\nprofile = "trusted"\n\n[policy]\nmode = "trusted"\nask_seconds = 0.1\n'
         (home / ".config/ai-session/config.toml").write_text(text + WINDOWS + RULE + notify)
         yield told
 
 
-def test_questions_and_long_commands_are_told_without_their_text(home: Path, told: Told) -> None:
+def test_questions_and_long_commands_are_told_without_their_text(home: Path, told: NoticeReader) -> None:
     with client(home) as peer:
         greet(peer, {})
         assert not peer.call("create_session", name="main", backend="pty")["isError"]
@@ -55,7 +55,7 @@ def test_questions_and_long_commands_are_told_without_their_text(home: Path, tol
     assert asked["text"] == f"execute_command in main waits for your answer: ai-session approve {number}"
 
 
-def test_a_person_tries_the_ways(home: Path, told: Told) -> None:
+def test_a_person_tries_the_ways(home: Path, told: NoticeReader) -> None:
     line = CommandLine(home)
     assert json.loads(line.out("notify", "test", "--json")) == {"sent": [{"way": "command", "problem": ""}]}
     assert told.next()["event"] == "test"

@@ -18,7 +18,7 @@ import pytest
 from agentwire.http.access_token import FILE
 from tests.ai_session.support.command_line import CommandLine
 from tests.ai_session.support.mcp_client import BOUND_SECONDS, runtime, stop_daemons
-from tests.ai_session.support.rpc_servers import House, new_house
+from tests.ai_session.support.rpc_servers import RpcHome, new_rpc_home
 from tests.support import forked
 from tests.support.browser_bytes import Target, by_pages, by_smugglers
 from tests.support.strangers import IS_ROOT, USERS, as_user, exchange, exchange_as
@@ -58,7 +58,7 @@ class Served:
 
 
 @contextmanager
-def serving(house: House, *words: str, script: str = "", talk: Talk = exchange, port: int = 0) -> Iterator[Served]:
+def serving(house: RpcHome, *words: str, script: str = "", talk: Talk = exchange, port: int = 0) -> Iterator[Served]:
     env, line = {**CommandLine(house.home).env, "HOME": str(house.home)}, [*words, "--port", str(port)]
     process = forked.piped("ai_session", line, cwd=house.workspace, env=env, script=script)
     try:
@@ -79,20 +79,20 @@ RPC, FRONT = ("serve", "--rpc"), ("mcp-server", "--http")
 
 
 @pytest.fixture(scope="module")
-def house(world: Path) -> Iterator[House]:
-    house = new_house(world)
+def house(world: Path) -> Iterator[RpcHome]:
+    house = new_rpc_home(world)
     yield house
     stop_daemons(house.home)
 
 
 @pytest.fixture(scope="module")
-def rpc(house: House) -> Iterator[Served]:
+def rpc(house: RpcHome) -> Iterator[Served]:
     with serving(house, *RPC) as served:
         yield served
 
 
 @pytest.fixture(scope="module")
-def front(house: House) -> Iterator[Served]:
+def front(house: RpcHome) -> Iterator[Served]:
     with serving(house, *FRONT) as served:
         yield served
 
@@ -102,7 +102,7 @@ def statuses(found: bytes) -> list[int]:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_no_page_has_a_tool_called(house: House, rpc: Served, name: str) -> None:
+def test_no_page_has_a_tool_called(house: RpcHome, rpc: Served, name: str) -> None:
     target = Target(rpc.port, "/rpc", json.dumps(WRITE).encode())
     found = exchange(rpc.address, (by_pages(target) | by_smugglers(target))[name], over=False)
     assert len(statuses(found)) == 1, found
@@ -110,7 +110,7 @@ def test_no_page_has_a_tool_called(house: House, rpc: Served, name: str) -> None
     assert not (house.workspace / "made").exists()
 
 
-def test_a_program_has(house: House, rpc: Served) -> None:
+def test_a_program_has(house: RpcHome, rpc: Served) -> None:
     """What the test above must not see is what happens where nobody forges anything."""
     target = Target(rpc.port, "/rpc", json.dumps({**WRITE, "params": {"path": "own", "content": "x"}}).encode())
     assert statuses(exchange(rpc.address, target.allowed(), over=False)) == [200]
@@ -157,7 +157,7 @@ def stranger(request: pytest.FixtureRequest) -> Any:
 
 
 @contextmanager
-def shared(house: House, stranger: Any, *words: str) -> Iterator[Served]:
+def shared(house: RpcHome, stranger: Any, *words: str) -> Iterator[Served]:
     """A server, and how somebody who is not this user talks to it."""
     if isinstance(stranger, int):
 
@@ -184,7 +184,7 @@ def said(served: Served, method: str, path: str, body: bytes | None = None, **he
 
 
 def test_nobody_else_has_a_tool_called_or_listed(world: Path, stranger: Any) -> None:
-    house = new_house(world)
+    house = new_rpc_home(world)
     try:
         with shared(house, stranger, *RPC) as served:
             for body in (WRITE, LISTED, [LISTED]):
@@ -211,7 +211,7 @@ def test_nobody_else_has_a_tool_called_or_listed(world: Path, stranger: Any) -> 
 
 
 @pytest.mark.either("stranger")
-def test_nobody_else_gets_more_of_the_front_than_how_to_sign_in(house: House, stranger: Any) -> None:
+def test_nobody_else_gets_more_of_the_front_than_how_to_sign_in(house: RpcHome, stranger: Any) -> None:
     with shared(house, stranger, *FRONT) as served:
         for shown in ({}, {"Authorization": "Bearer guess"}):
             for method, body in (("POST", json.dumps(GREETING).encode()), ("GET", None), ("DELETE", None)):
@@ -232,7 +232,7 @@ def test_at_the_front_this_users_programs_sign_in_too(front: Served) -> None:
     assert said(front, "POST", "/mcp", json.dumps(GREETING).encode())[0] == 401
 
 
-def test_what_a_proxy_sends_on_is_nobodys(house: House, rpc: Served) -> None:
+def test_what_a_proxy_sends_on_is_nobodys(house: RpcHome, rpc: Served) -> None:
     assert said(rpc, "POST", "/rpc", json.dumps(LISTED).encode())[0] == 200
     for header in ("X_Forwarded_For", "Forwarded", "Via", "X_Real_IP"):
         assert said(rpc, "POST", "/rpc", json.dumps(LISTED).encode(), **{header: "192.0.2.1"})[0] == 401
@@ -265,7 +265,7 @@ except OSError as error:
     assert (status, json.loads(rest)["result"]["content"][0]["stdout"][:3]) == (200, "no ")
 
 
-def test_with_no_auth_everybody_of_this_machine_is_this_user(house: House) -> None:
+def test_with_no_auth_everybody_of_this_machine_is_this_user(house: RpcHome) -> None:
     for user in USERS[:1] if IS_ROOT else ():
         with shared(house, user, *RPC, "--no-auth") as served:
             assert said(served, "POST", "/rpc", json.dumps(LISTED).encode())[0] == 200
@@ -275,7 +275,7 @@ if IS_ROOT:  # nobody else can be somebody else
 
     @pytest.mark.parametrize("user", USERS)
     def test_nobody_else_reads_the_token_or_reaches_a_socket(world: Path, user: int) -> None:
-        house = new_house(world)
+        house = new_rpc_home(world)
         line = CommandLine(house.home)
         open_to_all = [world, house.home, house.home / ".local", house.home / ".local/state"]
         modes = [path.stat().st_mode for path in open_to_all if path.exists()]
@@ -303,7 +303,7 @@ def greeted(path: Path) -> bytes:
 
 
 def test_the_token_is_shown_at_a_terminal_when_it_is_made_and_not_again(world: Path) -> None:
-    house = new_house(world)
+    house = new_rpc_home(world)
     line = CommandLine(house.home)
     with line:
         for first in (True, False):

@@ -14,7 +14,7 @@ from ai_session.audit.files import lines, records
 from ai_session.http.endpoints.rpc import MAX_BATCH
 from ai_session.http.endpoints.rpc_methods import METHODS
 from tests.ai_session.support.mcp_client import runtime, stop_daemons
-from tests.ai_session.support.rpc_servers import House, new_house, serving
+from tests.ai_session.support.rpc_servers import RpcHome, new_rpc_home, serving
 
 pytestmark = pytest.mark.anyio
 
@@ -22,8 +22,8 @@ BIG = 2**70 + 1
 
 
 @pytest.fixture(scope="module")
-def house(world: Path) -> Iterator[House]:
-    house = new_house(world)
+def house(world: Path) -> Iterator[RpcHome]:
+    house = new_rpc_home(world)
     yield house
     stop_daemons(house.home)
 
@@ -32,7 +32,7 @@ def request(method: str, params: Any = None, number: Any = 1) -> dict[str, Any]:
     return {"jsonrpc": "2.0", "id": number, "method": method, **({} if params is None else {"params": params})}
 
 
-async def test_the_messages_of_the_document(house: House) -> None:
+async def test_the_messages_of_the_document(house: RpcHome) -> None:
     (house.workspace / "file.txt").write_text("Content of the file.")
     async with serving(house) as here:
         read = await here.ask(request("filesystem.readFile", {"path": "/data/file.txt"}, "req-123"))
@@ -85,7 +85,7 @@ STATUSES: list[tuple[Any, int, int]] = [
 ]
 
 
-async def test_what_is_wrong_has_its_code_and_status(house: House) -> None:
+async def test_what_is_wrong_has_its_code_and_status(house: RpcHome) -> None:
     async with serving(house) as here:
         for body, status, code in STATUSES:
             told = await here.ask(body)
@@ -94,7 +94,7 @@ async def test_what_is_wrong_has_its_code_and_status(house: House) -> None:
             assert told.json()["id"] == (sent if type(sent) in (int, str) else None), (body, told.text)
 
 
-async def test_ids_numbers_and_order_come_back_as_they_were(house: House) -> None:
+async def test_ids_numbers_and_order_come_back_as_they_were(house: RpcHome) -> None:
     text = '{"z":9007199254740993,"a":123456789012345678901234567890,"m":[1.0,-0,1E2]}'
     async with serving(house) as here:
         for number in ("a", "ü\u2028", "1", 1, 0, -5, BIG, 1.5, None, "\ud800"):
@@ -109,7 +109,7 @@ async def test_ids_numbers_and_order_come_back_as_they_were(house: House) -> Non
         assert ran["content"][0]["stdout"] == text + "\n"
 
 
-async def test_notifications_and_batches(house: House) -> None:
+async def test_notifications_and_batches(house: RpcHome) -> None:
     def write(content: str, number: Any = None) -> dict[str, Any]:
         message = request("filesystem.writeFile", {"path": "batch.txt", "content": content}, number)
         return message if number is not None else {name: message[name] for name in message if name != "id"}
@@ -133,7 +133,7 @@ async def test_notifications_and_batches(house: House) -> None:
         assert (house.workspace / "batch.txt").read_text() == "last"
 
 
-async def test_what_else_is_there(house: House) -> None:
+async def test_what_else_is_there(house: RpcHome) -> None:
     async with serving(house) as here:
         health = await here.http.get(here.place.base_url + "/health")
         assert (health.status_code, health.json()) == (200, {"status": "ok"})
@@ -150,7 +150,7 @@ async def test_what_else_is_there(house: House) -> None:
         assert not {"session.read_file", "session.run_python", "session.describe_sessions"} & listed.keys()
 
 
-async def test_sessions_live_on_between_calls(house: House) -> None:
+async def test_sessions_live_on_between_calls(house: RpcHome) -> None:
     async with serving(house) as here:
         made = await here.method("session.create_session", {"name": "kept", "backend": "pty"})
         assert made["structuredContent"]["working_directory"] == str(house.workspace)
@@ -162,7 +162,7 @@ async def test_sessions_live_on_between_calls(house: House) -> None:
         await here.method("session.close_session", {"session_id": "kept"})
 
 
-async def test_tokens_scopes_and_other_peoples_sessions(house: House) -> None:
+async def test_tokens_scopes_and_other_peoples_sessions(house: RpcHome) -> None:
     async with serving(house, signed=True) as here:
         assert here.tokens
         challenge = (await here.ask(request("tools/list"))).headers["www-authenticate"]
@@ -190,7 +190,7 @@ async def test_tokens_scopes_and_other_peoples_sessions(house: House) -> None:
         assert audited[-1]["code"] == "insufficient_scope"
 
 
-async def test_too_long_too_slow_and_gone(house: House) -> None:
+async def test_too_long_too_slow_and_gone(house: RpcHome) -> None:
     async with serving(house, max_body_bytes=2000, seconds={"head": 0.3, "body": 0.3, "rest": 0.3}) as here:
         long = request("filesystem.writeFile", {"path": "long", "content": "x" * 3000})
         told = await here.ask(long)
@@ -206,7 +206,7 @@ async def test_too_long_too_slow_and_gone(house: House) -> None:
         assert (await here.ask(request("tools/list"))).status_code == 200
 
 
-async def test_a_crowd_at_once(house: House) -> None:
+async def test_a_crowd_at_once(house: RpcHome) -> None:
     async with serving(house) as here:
 
         async def one(number: int) -> None:

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from ai_session.http.endpoints.rpc_methods import METHODS
 from tests.ai_session.support.command_line import CommandLine
 from tests.ai_session.support.mcp_client import stop_daemons
-from tests.ai_session.support.rpc_servers import House, new_house
+from tests.ai_session.support.rpc_servers import RpcHome, new_rpc_home
 from tests.conftest import BY_CHANCE
 from tests.support.bounds import BOUND_SECONDS
 
@@ -59,8 +59,8 @@ CUT = st.builds(lambda message, at: json.dumps(message).encode()[:at], SENT, st.
 
 
 @pytest.fixture(scope="module")
-def house(world: Path) -> Iterator[House]:
-    house = new_house(world)
+def house(world: Path) -> Iterator[RpcHome]:
+    house = new_rpc_home(world)
     yield house
     stop_daemons(house.home)
 
@@ -75,7 +75,7 @@ class Served:
 
 
 @pytest.fixture(scope="module")
-def served(house: House) -> Iterator[Served]:
+def served(house: RpcHome) -> Iterator[Served]:
     workspace = house.home / "project"
     workspace.mkdir()
     words = ("serve", "--rpc", "--port", "0", "--no-auth", "--workspace", str(workspace), "--json")
@@ -86,7 +86,7 @@ def served(house: House) -> Iterator[Served]:
         assert process.wait(BOUND_SECONDS) == 0
 
 
-def test_a_person_is_told_what_to_do(house: House) -> None:
+def test_a_person_is_told_what_to_do(house: RpcHome) -> None:
     line = CommandLine(house.home)
     with line.start("serve", "--rpc", "--port", "0", "-w", str(house.workspace)) as process:
         assert process.stdout
@@ -107,7 +107,7 @@ def test_a_person_is_told_what_to_do(house: House) -> None:
         assert process.wait(BOUND_SECONDS) == 0
 
 
-def test_what_cannot_be_served(house: House) -> None:
+def test_what_cannot_be_served(house: RpcHome) -> None:
     line, ws = CommandLine(house.home), str(house.workspace)
     for words, code, said in (
         ((), 2, "ai-session serve --rpc"),

@@ -17,7 +17,7 @@ import pytest
 from ai_session.tools.files.plugin import MAX_READ_BYTES
 from tests.ai_session.support.asking import approvals, control
 from tests.ai_session.support.mcp_client import stop_daemons
-from tests.ai_session.support.rpc_servers import House, new_house, serving
+from tests.ai_session.support.rpc_servers import RpcHome, new_rpc_home, serving
 
 pytestmark = pytest.mark.anyio
 
@@ -27,8 +27,8 @@ TOKEN = "ghp_" + "Ab3" * 12
 
 
 @pytest.fixture(scope="module")
-def house(world: Path) -> Iterator[House]:
-    house = new_house(world)
+def house(world: Path) -> Iterator[RpcHome]:
+    house = new_rpc_home(world)
     ws, outside = house.workspace, house.home / "outside"
     outside.mkdir()
     (outside / "secret.txt").write_text(SECRET)
@@ -59,7 +59,7 @@ def house(world: Path) -> Iterator[House]:
     stop_daemons(house.home)
 
 
-def attacks(house: House) -> list[str]:
+def attacks(house: RpcHome) -> list[str]:
     """Paths that lead elsewhere, or nowhere."""
     outside = house.home / "outside/secret.txt"
     return [
@@ -110,7 +110,7 @@ def attacks(house: House) -> list[str]:
     ]
 
 
-def around(house: House) -> dict[Path, bytes]:
+def around(house: RpcHome) -> dict[Path, bytes]:
     """Everything in the home but the workspace, and what ai-session keeps for itself."""
     found = [path for path in house.home.rglob("*") if house.workspace not in path.parents]
     return {path: path.read_bytes() if path.is_file() else b"" for path in found if ".local" not in path.parts}
@@ -127,7 +127,7 @@ MADE_INSIDE = {"~/outside/secret.txt", "..\\outside\\secret.txt", "%2e%2e/outsid
 """Plain names, however they look."""
 
 
-async def test_no_path_leads_out(house: House) -> None:
+async def test_no_path_leads_out(house: RpcHome) -> None:
     before = around(house)
     assert len(attacks(house)) >= 40
     async with serving(house) as here:
@@ -150,7 +150,7 @@ async def test_no_path_leads_out(house: House) -> None:
     assert (house.workspace / "in/file.txt").read_text() == "inside"
 
 
-async def test_links_inside_are_followed_and_kept(house: House) -> None:
+async def test_links_inside_are_followed_and_kept(house: RpcHome) -> None:
     async with serving(house) as here:
         for path in ("fine", "whole/file.txt", "/data/fine", f"{house.workspace}/in/../whole//./file.txt"):
             assert await here.text("filesystem.readFile", path=path) == "inside"
@@ -163,7 +163,7 @@ async def test_links_inside_are_followed_and_kept(house: House) -> None:
         assert await here.text("filesystem.listDirectory", path="whole") == "[FILE] file.txt"
 
 
-async def test_a_place_that_is_swapped_for_a_link_meanwhile(house: House) -> None:
+async def test_a_place_that_is_swapped_for_a_link_meanwhile(house: RpcHome) -> None:
     """A thread exchanges a directory and a link to the outside as fast as it can."""
     ws = house.workspace
     (ws / "swapped").mkdir()
@@ -192,7 +192,7 @@ async def test_a_place_that_is_swapped_for_a_link_meanwhile(house: House) -> Non
     assert [path.name for path in (house.home / "outside").iterdir()] == ["secret.txt"]
 
 
-async def test_what_is_no_plain_file(house: House) -> None:
+async def test_what_is_no_plain_file(house: RpcHome) -> None:
     ws = house.workspace
     os.mkfifo(ws / "pipe")
     with socket.socket(socket.AF_UNIX) as listener, contextlib.chdir(ws):
@@ -215,7 +215,7 @@ async def test_what_is_no_plain_file(house: House) -> None:
         assert len(await here.text("filesystem.readFile", path="most")) == MAX_READ_BYTES
 
 
-async def test_texts_bytes_and_modes_are_kept(house: House) -> None:
+async def test_texts_bytes_and_modes_are_kept(house: RpcHome) -> None:
     ws = house.workspace
     async with serving(house) as here:
         for text in ("", "\0\r\n\ufeff\u2028😀\x1b[1m", "ä" * 1000):
@@ -241,7 +241,7 @@ async def test_texts_bytes_and_modes_are_kept(house: House) -> None:
         assert TOKEN.encode() not in base64.b64decode(await here.text("filesystem.readFile", path="token.bin"))
 
 
-async def test_protected_files(house: House) -> None:
+async def test_protected_files(house: RpcHome) -> None:
     ws = house.workspace
     secrets = (".env", ".env.local", ".env~", "prod.env", "deep/secrets.env", "server.pem")
     for name in (*secrets, ".git/config", ".git/HEAD", "sub/.git/config", "sub/.git/HEAD"):
@@ -283,7 +283,7 @@ commands = ["python3"]
 
 
 async def test_rules_and_modes_hold_for_files_and_code(world: Path) -> None:
-    house = new_house(world, RULES)
+    house = new_rpc_home(world, RULES)
     (house.workspace / "closed").mkdir()
     (house.workspace / "closed/a").write_text(SECRET)
     (house.workspace / "open").symlink_to("closed")
@@ -310,7 +310,7 @@ async def test_rules_and_modes_hold_for_files_and_code(world: Path) -> None:
 
 @pytest.mark.torture
 async def test_a_read_only_profile_is_read_only(world: Path) -> None:
-    house = new_house(world, '[sandbox]\nprofile = "read-only"\n')
+    house = new_rpc_home(world, '[sandbox]\nprofile = "read-only"\n')
     (house.workspace / "a").write_text("a")
     try:
         async with serving(house) as here:

@@ -15,7 +15,7 @@ import pytest
 
 from ai_session.tools.code import MAX_FILE_BYTES, MAX_OUTPUT_BYTES
 from tests.ai_session.support.mcp_client import daemon_pids, runtime, stop_daemons
-from tests.ai_session.support.rpc_servers import House, Rpc, new_house, serving
+from tests.ai_session.support.rpc_servers import Rpc, RpcHome, new_rpc_home, serving
 from tests.conftest import processes
 
 pytestmark = pytest.mark.anyio
@@ -35,14 +35,14 @@ ENDLESS = "import time\nopen('begun', 'w')\nwhile True: time.sleep(60)"
 
 
 @pytest.fixture(scope="module")
-def house(world: Path) -> Iterator[House]:
-    house = new_house(world)
+def house(world: Path) -> Iterator[RpcHome]:
+    house = new_rpc_home(world)
     yield house
     stop_daemons(house.home)
 
 
 @contextlib.contextmanager
-def nothing_left(house: House) -> Iterator[None]:
+def nothing_left(house: RpcHome) -> Iterator[None]:
     """No session's directory, no process of a box and no file in the workspace more than before."""
     sessions = runtime(house.home) / "sessions"
     files = sorted(house.workspace.rglob("*"))
@@ -53,7 +53,7 @@ def nothing_left(house: House) -> Iterator[None]:
     assert sorted(house.workspace.rglob("*")) == files
 
 
-async def test_outputs_are_exact(house: House) -> None:
+async def test_outputs_are_exact(house: RpcHome) -> None:
     binary = bytes(range(256)) + b"\r\n\x1b[31mred\x1b[0m\t\0"
     code = f"import sys\nsys.stdout.buffer.write({binary!r})\nsys.stderr.write('a\\r\\nb\\x1b[1mc\\0')\nsys.exit(3)\n"
     async with serving(house) as here:
@@ -72,7 +72,7 @@ async def test_outputs_are_exact(house: House) -> None:
             assert (await here.python("import os; os.kill(os.getpid(), 9)"))["exitCode"] == 137
 
 
-async def test_it_is_in_a_box(house: House) -> None:
+async def test_it_is_in_a_box(house: RpcHome) -> None:
     (house.workspace / ".env").write_text("TOKEN=abc")
     outside = house.home / "outside"
     outside.write_text("private")
@@ -97,7 +97,7 @@ except OSError as error:
     assert (house.workspace / "kept.txt").read_text() == "new"
 
 
-async def test_its_time_is_limited_and_what_it_said_is_told(house: House) -> None:
+async def test_its_time_is_limited_and_what_it_said_is_told(house: RpcHome) -> None:
     ignoring = "import signal\nfor n in (1, 2, 3, 15):\n  signal.signal(n, signal.SIG_IGN)\n"
     stubborn = f"{ignoring}print('here')\nwhile True: signal.pause()"
     async with serving(house) as here:
@@ -109,7 +109,7 @@ async def test_its_time_is_limited_and_what_it_said_is_told(house: House) -> Non
                 assert told["content"][1] == {"type": "code_output", "stdout": "here\n", "stderr": ""}
 
 
-async def test_whatever_it_starts_ends_with_it(house: House) -> None:
+async def test_whatever_it_starts_ends_with_it(house: RpcHome) -> None:
     daemon = "import os, time\nif os.fork() == 0:\n  os.setsid()\n  while True: time.sleep(100)\nprint('parent')"
     killer = "import os\nprint('before')\nos.kill(os.getppid(), 9)"
     async with serving(house) as here:
@@ -120,7 +120,7 @@ async def test_whatever_it_starts_ends_with_it(house: House) -> None:
             assert "shell has ended" in told["content"][1]["text"]
 
 
-async def test_output_without_end_is_bounded(house: House) -> None:
+async def test_output_without_end_is_bounded(house: RpcHome) -> None:
     endless = "line = 'x' * 1023 + '\\n'\nwhile True: print(line * 1024, end='')"
     async with serving(house) as here:
         with nothing_left(house):
@@ -134,7 +134,7 @@ async def test_output_without_end_is_bounded(house: House) -> None:
             assert "only the last are shown" in told["content"][1]["text"]
 
 
-async def test_no_python_is_said(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_no_python_is_said(house: RpcHome, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(house.home))
     async with serving(house) as here:
         with nothing_left(house):
@@ -142,7 +142,7 @@ async def test_no_python_is_said(house: House, monkeypatch: pytest.MonkeyPatch) 
 
 
 @pytest.mark.parametrize("begun", [False, True], ids=["being made", "running"])
-async def test_a_client_that_goes_away_takes_it_along(house: House, begun: bool) -> None:
+async def test_a_client_that_goes_away_takes_it_along(house: RpcHome, begun: bool) -> None:
     body = request(ENDLESS)
     head = (
         b"POST /rpc HTTP/1.1\r\nhost: 127.0.0.1\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n"
@@ -157,7 +157,7 @@ async def test_a_client_that_goes_away_takes_it_along(house: House, begun: bool)
             (house.workspace / "begun").unlink(missing_ok=True)
 
 
-async def test_a_daemon_that_is_killed_leaves_no_code_to_the_next(house: House) -> None:
+async def test_a_daemon_that_is_killed_leaves_no_code_to_the_next(house: RpcHome) -> None:
     async with serving(house) as here:
         with nothing_left(house):
             asking = asyncio.create_task(here.ask(request(ENDLESS)))
@@ -175,11 +175,11 @@ def request(code: str) -> bytes:
     return json.dumps(message).encode()
 
 
-def begun_in(house: House) -> bool:
+def begun_in(house: RpcHome) -> bool:
     return (house.workspace / "begun").exists()
 
 
-def sessions_of(house: House) -> list[Path]:
+def sessions_of(house: RpcHome) -> list[Path]:
     """None before the first is made, with the folder of them all."""
     return list((runtime(house.home) / "sessions").glob("*"))
 
@@ -192,7 +192,7 @@ async def until(here: Rpc, condition: Callable[[], bool]) -> None:
 
 @pytest.mark.torture
 @pytest.mark.parametrize("code", [FORKS, "while True: pass", "x = []\nwhile True: x.append('x' * 10_000_000)"])
-async def test_code_that_takes_all_there_is_ends(house: House, code: str) -> None:
+async def test_code_that_takes_all_there_is_ends(house: RpcHome, code: str) -> None:
     async with serving(house) as here:
         with nothing_left(house):
             await here.method("code.runPython", {"code": code, "timeout_seconds": 2})
@@ -200,7 +200,7 @@ async def test_code_that_takes_all_there_is_ends(house: House, code: str) -> Non
 
 
 @pytest.mark.torture
-async def test_a_hundred_runs_leave_nothing(house: House) -> None:
+async def test_a_hundred_runs_leave_nothing(house: RpcHome) -> None:
     async with serving(house, bound_seconds=280) as here:
         with nothing_left(house):
             for number in range(25):

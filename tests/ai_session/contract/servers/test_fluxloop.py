@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from ai_session import __version__
-from tests.ai_session.support.entries import SHUT, Audit, House, verb
+from tests.ai_session.support.entries import SHUT, Audit, DaemonHome, verb
 from tests.ai_session.support.fluxloop_client import FLUXLOOP, TOOLS, Flux, connected
 from tests.ai_session.support.mcp_client import DATA, SERVER, Client, Message, living_in, runtime, stop_daemons
 from tests.conftest import UNBOXED, new_home
@@ -289,7 +289,7 @@ def test_where_all_is_denied_no_tool_answers(world: Path) -> None:
         code, printed = verb(home, "mcp-server", "--once", "--query", QUESTION)
         assert (code, json.loads(printed)["error"]["details"]["code"]) == (1, "denied")
     finally:
-        House(home).end_daemon()  # as all, it would be denied to whoever asks for it
+        DaemonHome(home).end_daemon()  # as all, it would be denied to whoever asks for it
 
 
 def test_one_question_on_the_command_line(house: Path, pipe: Flux) -> None:

@@ -25,7 +25,7 @@ from ai_session.daemon import host
 from ai_session.servers.control import plugin as control
 from ai_session.servers.control import streams
 from tests.ai_session.support.command_line import finish
-from tests.ai_session.support.entries import Audit, House, denial, house
+from tests.ai_session.support.entries import Audit, DaemonHome, denial, house
 from tests.ai_session.support.mcp_client import BOUND_SECONDS, daemon_pids
 from tests.conftest import new_home
 from tests.support import forked
@@ -34,13 +34,13 @@ NOBODY = "ap_nobody"
 
 
 @pytest.fixture
-def here(home: Path) -> Iterator[House]:
+def here(home: Path) -> Iterator[DaemonHome]:
     with house(home) as made:
         yield made
 
 
 @pytest.fixture(scope="module")
-def quiet_house(world: Path) -> Iterator[House]:
+def quiet_house(world: Path) -> Iterator[DaemonHome]:
     """For what changes nothing in it; its terminals may be watched, but nobody types."""
     rules = '[[policy.rules]]\nid = "shut"\ndecision = "deny"\ntools = ["attach", "watch"]\neffects = ["execute"]\n'
     with house(new_home(world), rules) as made:
@@ -48,7 +48,7 @@ def quiet_house(world: Path) -> Iterator[House]:
 
 
 @pytest.fixture(scope="module")
-def shut_house(world: Path) -> Iterator[House]:
+def shut_house(world: Path) -> Iterator[DaemonHome]:
     """With a third session ``u``; nothing can be changed any more."""
     with house(new_home(world)) as made:
         with made.line.client() as client:
@@ -158,7 +158,7 @@ def test_every_verb_has_its_entry() -> None:
     assert set(verbs(get_command(main.program()))) == set(VERBS)
 
 
-def enter(here: House, verb: str, way: Way) -> tuple[int, str]:
+def enter(here: DaemonHome, verb: str, way: Way) -> tuple[int, str]:
     """Use a verb as a person does: some need a terminal, or a process of their own."""
     words = way.words.split()
     if verb == "attach":
@@ -175,7 +175,7 @@ def enter(here: House, verb: str, way: Way) -> tuple[int, str]:
     return here.verb(*words)
 
 
-def test_every_verb_passes_the_gate_once(here: House) -> None:
+def test_every_verb_passes_the_gate_once(here: DaemonHome) -> None:
     audit = Audit(here.runtime)
     for verb, way in VERBS.items():
         if isinstance(way, Way):
@@ -186,7 +186,7 @@ def test_every_verb_passes_the_gate_once(here: House) -> None:
     assert (here.home / "cast").exists()
 
 
-def test_every_verb_does_nothing_where_all_is_denied(shut_house: House) -> None:
+def test_every_verb_does_nothing_where_all_is_denied(shut_house: DaemonHome) -> None:
     here = shut_house
     audit, before = Audit(here.runtime), here.state()
     for verb, way in VERBS.items():
@@ -197,7 +197,7 @@ def test_every_verb_does_nothing_where_all_is_denied(shut_house: House) -> None:
             assert here.state() == before, verb
 
 
-def test_verbs_that_touch_no_session_ask_for_nothing(quiet_house: House) -> None:
+def test_verbs_that_touch_no_session_ask_for_nothing(quiet_house: DaemonHome) -> None:
     here = quiet_house
     audit, before = Audit(here.runtime), here.state()
     for words in QUIET:
@@ -212,8 +212,10 @@ def test_verbs_that_touch_no_session_ask_for_nothing(quiet_house: House) -> None
 @pytest.mark.parametrize(
     ("words", "asks"), [("ai-session info ", "list_sessions"), ("ai-session approve ", "approvals")]
 )
-def test_the_shells_completion_passes_the_gate(quiet_house: House, shut_house: House, words: str, asks: str) -> None:
-    def complete(here: House) -> str:
+def test_the_shells_completion_passes_the_gate(
+    quiet_house: DaemonHome, shut_house: DaemonHome, words: str, asks: str
+) -> None:
+    def complete(here: DaemonHome) -> str:
         variables = {"_AI_SESSION_COMPLETE": "complete_bash", "COMP_WORDS": words, "COMP_CWORD": "2"}
         code, found, errors = forked.run("ai_session", [], cwd=here.home, env=here.line.env | variables)
         assert code == 0, errors
@@ -262,7 +264,7 @@ def test_every_method_of_the_control_protocol_has_its_entry() -> None:
     assert {*control.METHODS, *control.HOLDING, *streams.METHODS, *streams.INLINE} == METHODS.keys()
 
 
-def test_every_method_of_the_control_protocol_passes_the_gate_once(here: House) -> None:
+def test_every_method_of_the_control_protocol_passes_the_gate_once(here: DaemonHome) -> None:
     audit = Audit(here.runtime)
     for method, (params, asks) in METHODS.items():
         with connect() as client:
@@ -275,7 +277,7 @@ def test_every_method_of_the_control_protocol_passes_the_gate_once(here: House) 
         assert audit.tools() == asks, method
 
 
-def test_every_method_of_the_control_protocol_does_nothing_where_all_is_denied(shut_house: House) -> None:
+def test_every_method_of_the_control_protocol_does_nothing_where_all_is_denied(shut_house: DaemonHome) -> None:
     here = shut_house
     audit, before = Audit(here.runtime), here.state()
     for method, (params, asks) in METHODS.items():
@@ -292,7 +294,7 @@ def test_every_method_of_the_control_protocol_does_nothing_where_all_is_denied(s
     assert here.state() == before
 
 
-def test_watching_and_typing_are_different_things_to_the_policy(quiet_house: House) -> None:
+def test_watching_and_typing_are_different_things_to_the_policy(quiet_house: DaemonHome) -> None:
     audit = Audit(quiet_house.runtime)
     with quiet_house.line.client() as client:
         assert "denied by shut" in denial(client, "attach", session="s")
@@ -303,7 +305,7 @@ def test_watching_and_typing_are_different_things_to_the_policy(quiet_house: Hou
     assert (refused["args"]["read_only"], watched["args"]["read_only"], end["outcome"]) == (False, True, "ok")
 
 
-def test_a_daemon_that_cannot_write_its_audit_log_runs_nothing_and_can_be_ended(here: House) -> None:
+def test_a_daemon_that_cannot_write_its_audit_log_runs_nothing_and_can_be_ended(here: DaemonHome) -> None:
     (pid,) = daemon_pids(here.home)
     resource.prlimit(pid, resource.RLIMIT_FSIZE, (0, resource.RLIM_INFINITY))
     for verb, code in (("new", 1), ("exec", 125), ("sandbox", 125)):

@@ -14,13 +14,13 @@ from agentwire import plugins
 from ai_session.http.gate_client import RemoteGate
 from ai_session.models import Principal, ToolCall, ToolResult
 from ai_session.tools.base import Tool
-from tests.ai_session.support.entries import SHUT, Audit, House, house
+from tests.ai_session.support.entries import SHUT, Audit, DaemonHome, house
 from tests.ai_session.support.mcp_client import SERVER, Client, living_in, runtime, stop_daemons
 from tests.conftest import client_environment, environment, new_home
 
 
 @pytest.fixture(scope="module")
-def shut_house(world: Path) -> Iterator[House]:
+def shut_house(world: Path) -> Iterator[DaemonHome]:
     """With a third session ``u``; nothing can be changed any more."""
     with house(new_home(world)) as made:
         with made.line.client() as client:
@@ -205,7 +205,7 @@ def ask_once(client: Client, audit: Audit, *, modern: bool) -> None:
         assert audit.tools() == ["get_session_info", "watch_changes"]
 
 
-def test_every_tool_over_mcp_does_nothing_where_all_is_denied(shut_house: House) -> None:
+def test_every_tool_over_mcp_does_nothing_where_all_is_denied(shut_house: DaemonHome) -> None:
     here = shut_house
     before = here.state()
     with Client(cwd=here.home, env=living_in(here.home)) as client:
@@ -227,7 +227,7 @@ def test_every_tool_over_mcp_does_nothing_where_all_is_denied(shut_house: House)
 
 
 @pytest.mark.anyio
-async def test_every_tool_by_a_front_does_nothing_where_all_is_denied(shut_house: House) -> None:
+async def test_every_tool_by_a_front_does_nothing_where_all_is_denied(shut_house: DaemonHome) -> None:
     here, principal = shut_house, Principal("mcp", os.getuid(), subject="alice", scopes=ALL_SCOPES | {"admin"})
     before, audit = here.state(), Audit(here.runtime)
     with environment(client_environment(here.home)):

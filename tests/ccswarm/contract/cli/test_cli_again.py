@@ -4,26 +4,26 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tests.ccswarm.support.runs import BASE, RunDesk, step, task
+from tests.ccswarm.support.runs import BASE, RunVerbs, step, task
 
 FAIL = '[[tasks.steps]]\nid = "fail"\ntool = "small.fail"\n'
 
 
 def test_a_mended_plan_goes_on_where_the_failed_run_was(home: Path) -> None:
-    desk = RunDesk(home, BASE)
+    verbs = RunVerbs(home, BASE)
     plan = home / "plan.toml"
     good = task("one", step("say"), more='agent = "ada"')
     plan.write_text(good + task("two", FAIL, more='needs = ["one"]'))
-    first = desk.result("run", str(plan), code=1)
+    first = verbs.result("run", str(plan), code=1)
     assert {name: one["status"] for name, one in first["tasks"].items()} == {"one": "succeeded", "two": "failed"}
 
-    desk.rewrite(good + task("two", step("mended"), more='needs = ["one"]'), plan)
-    second = desk.result("resume", "last")
+    verbs.rewrite(good + task("two", step("mended"), more='needs = ["one"]'), plan)
+    second = verbs.result("resume", "last")
     assert second["run"] != first["run"]
     assert {name: one["status"] for name, one in second["tasks"].items()} == {"one": "succeeded", "two": "succeeded"}
     assert second["usage"]["calls"] == 1
 
-    said = desk.run("resume", second["run"], code=2)
+    said = verbs.run("resume", second["run"], code=2)
     assert "is over: succeeded" in said.err
 
 
@@ -38,10 +38,10 @@ replies = [{ calls = [{ tool = "finish", arguments = { status = "STATUS", summar
 
 
 def test_what_was_asked_in_words_is_asked_again(home: Path) -> None:
-    desk = RunDesk(home, BASE + task("other", step("say")) + THINKER.replace("STATUS", "failed"))
-    first = desk.result("run", "make it so", code=1)
+    verbs = RunVerbs(home, BASE + task("other", step("say")) + THINKER.replace("STATUS", "failed"))
+    first = verbs.result("run", "make it so", code=1)
     assert {name: one["status"] for name, one in first["tasks"].items()} == {"main": "failed"}
 
-    desk.rewrite(BASE + task("other", step("say")) + THINKER.replace("STATUS", "succeeded"))
-    second = desk.result("resume", "last")
+    verbs.rewrite(BASE + task("other", step("say")) + THINKER.replace("STATUS", "succeeded"))
+    second = verbs.result("resume", "last")
     assert {name: one["status"] for name, one in second["tasks"].items()} == {"main": "succeeded"}

@@ -19,7 +19,7 @@ from ccswarm.cli.parameters import person
 from ccswarm.config import config
 from ccswarm.models import Execution
 from ccswarm.runs.app import new_run_id, submitting
-from tests.ccswarm.support.verbs import BOUND_SECONDS, Desk, agent, server
+from tests.ccswarm.support.verbs import BOUND_SECONDS, Verbs, agent, server
 
 QUICK = "[engine]\npoll_seconds = 0.05\nheartbeat_seconds = 0.3\nlost_after_seconds = 2.0\n"
 STEPS = """
@@ -35,29 +35,29 @@ args = { text = "rm -rf /\\necho done\\u3164" }
 
 
 @pytest.fixture
-def desk(home: Path) -> Desk:
-    return Desk(home, QUICK + server("small", "plain") + agent("ada", "small.echo", more='approval = "all"') + STEPS)
+def verbs(home: Path) -> Verbs:
+    return Verbs(home, QUICK + server("small", "plain") + agent("ada", "small.echo", more='approval = "all"') + STEPS)
 
 
-def submitted(desk: Desk, count: int = 1) -> list[str]:
+def submitted(verbs: Verbs, count: int = 1) -> list[str]:
     """New runs of what is configured."""
 
     async def submit() -> list[str]:
-        settings = config.peek(desk.file).settings
+        settings = config.peek(verbs.file).settings
         runs = [new_run_id() for _ in range(count)]
         async with submitting(settings, config.state_directory()) as app:
             for run in runs:
-                await app.swarm.submit(settings, run, str(desk.home))
+                await app.swarm.submit(settings, run, str(verbs.home))
         return runs
 
     return asyncio.run(submit())
 
 
-def followed(desk: Desk, run: str, event: str) -> dict[str, Any]:
+def followed(verbs: Verbs, run: str, event: str) -> dict[str, Any]:
     """The first such event of the run's task, when it comes."""
 
     async def follow() -> dict[str, Any]:
-        async with submitting(config.peek(desk.file).settings, config.state_directory()) as app:
+        async with submitting(config.peek(verbs.file).settings, config.state_directory()) as app:
             async with asyncio.timeout(BOUND_SECONDS):
                 async for begun in app.engine.events(run):
                     if begun["event"] == "task.started":
@@ -69,7 +69,7 @@ def followed(desk: Desk, run: str, event: str) -> dict[str, Any]:
     return asyncio.run(follow())
 
 
-def over(desk: Desk, run: str) -> Execution:
+def over(verbs: Verbs, run: str) -> Execution:
     """The run when it is over."""
 
     async def wait() -> Execution:
@@ -77,71 +77,71 @@ def over(desk: Desk, run: str) -> Execution:
             async with asyncio.timeout(BOUND_SECONDS):
                 return await app.engine.wait(run)
 
-    settings = config.peek(desk.file).settings
+    settings = config.peek(verbs.file).settings
     return asyncio.run(wait())
 
 
-def asked(desk: Desk, count: int) -> list[dict[str, Any]]:
+def asked(verbs: Verbs, count: int) -> list[dict[str, Any]]:
     """What waits for a person, once it is so many."""
-    while len(found := desk.json("approvals")["approvals"]) < count:
+    while len(found := verbs.json("approvals")["approvals"]) < count:
         pass
     return found
 
 
-def refused(desk: Desk, number: str, run: str) -> None:
+def refused(verbs: Verbs, number: str, run: str) -> None:
     """Nobody executes it: the word is kept, and a second one does not count."""
-    said = desk.run("reject", number, "--reason", "not on my machine")
+    said = verbs.run("reject", number, "--reason", "not on my machine")
     assert said.err.splitlines() == [
         f"Refused small.echo for ada in {run}.ask",
         f"next: no worker is carrying it out: ccswarm resume {run}, or ccswarm worker",
     ]
-    [question] = desk.json("approvals")["approvals"]
+    [question] = verbs.json("approvals")["approvals"]
     assert question["answer"] == {"approved": False, "by": person(), "reason": "not on my machine"}
-    said = desk.run("approvals")
+    said = verbs.run("approvals")
     waits = f"    answered: {person()} refused; it waits for a worker: ccswarm resume {run}"
     assert said.out.splitlines()[-1] == waits
-    said = desk.run("approve", number, code=1)
+    said = verbs.run("approve", number, code=1)
     assert said.err.splitlines() == [
         f"error answered_already: {number} has already been answered: {person()} refused: not on my machine",
         "next: ccswarm approvals",
     ]
-    assert desk.json("approve", number, code=1)["error"]["code"] == "answered_already"
+    assert verbs.json("approve", number, code=1)["error"]["code"] == "answered_already"
 
 
-def agrees_in_a_session(desk: Desk, number: str) -> None:
+def agrees_in_a_session(verbs: Verbs, number: str) -> None:
     """An agent may type there, so nothing is agreed to; no is taken from anybody."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("AI_SESSION_ID", "s1")
-        said = desk.run("approve", number, code=3)
+        said = verbs.run("approve", number, code=3)
         assert said.err.startswith(
             "error approval_needed: inside a session of ai-session a person's agreement is not accepted"
         )
-        [question] = desk.json("approvals")["approvals"]
+        [question] = verbs.json("approvals")["approvals"]
         assert "answer" not in question
 
 
-def test_approvals_are_answered_while_another_process_executes_and_while_none_does(desk: Desk) -> None:
-    with desk.worker("--id", "one") as worker:
+def test_approvals_are_answered_while_another_process_executes_and_while_none_does(verbs: Verbs) -> None:
+    with verbs.worker("--id", "one") as worker:
         assert worker.until("carries out queued runs").startswith("worker one carries out queued runs in sqlite ")
-        assert "another process writes the journal of worker one" in desk.run("worker", "--id", "one", code=1).err
-        first, second = submitted(desk, 2)
+        assert "another process writes the journal of worker one" in verbs.run("worker", "--id", "one", code=1).err
+        first, second = submitted(verbs, 2)
         for run in (first, second):
-            followed(desk, run, "approval.asked")
-        by_run = {one["task_id"].partition(".")[0]: one for one in asked(desk, 2)}
+            followed(verbs, run, "approval.asked")
+        by_run = {one["task_id"].partition(".")[0]: one for one in asked(verbs, 2)}
         assert (by_run[first]["agent"], by_run[first]["tool"]) == ("ada", "small.echo")
-        lines = desk.run("approvals").out.splitlines()
+        lines = verbs.run("approvals").out.splitlines()
         assert f"{by_run[first]['id']}  ada wants to call small.echo in {first}.ask" in lines
         assert "    text = rm -rf /" in lines
         assert "        echo done\\u3164" in lines
 
         short = by_run[first]["id"].removeprefix("ap_")[:6]
-        said = desk.run("approve", short, "--tool", "--reason", "it is only an echo")
+        said = verbs.run("approve", short, "--tool", "--reason", "it is only an echo")
         assert said.err.splitlines() == [
             f"Agreed to small.echo for ada in {first}.ask",
             "until the run is over nobody is asked about small.echo by ada again",
         ]
-        assert over(desk, first).result["status"] == "succeeded"
-        answered = followed(desk, first, "approval.answered")
+        assert over(verbs, first).result["status"] == "succeeded"
+        answered = followed(verbs, first, "approval.answered")
         assert (answered["approved"], answered["reason"], answered["scope"]) == (True, "it is only an echo", "tool")
         assert answered["by"]
 
@@ -151,19 +151,19 @@ def test_approvals_are_answered_while_another_process_executes_and_while_none_do
         assert f"{second}.ask: running" in worker.lines
         assert worker.lines[-2:] == ["worker one is ending: unfinished work is handed back", "worker one has ended"]
 
-    assert [one["task_id"] for one in asked(desk, 1)] == [f"{second}.ask"]
-    agrees_in_a_session(desk, by_run[second]["id"])
-    refused(desk, by_run[second]["id"], second)
+    assert [one["task_id"] for one in asked(verbs, 1)] == [f"{second}.ask"]
+    agrees_in_a_session(verbs, by_run[second]["id"])
+    refused(verbs, by_run[second]["id"], second)
 
     def interrupt() -> None:
-        over(desk, second)
+        over(verbs, second)
         os.kill(os.getpid(), signal.SIGINT)
 
     thread = threading.Thread(target=interrupt)
     thread.start()
-    said = desk.run("worker", "--json")
+    said = verbs.run("worker", "--json")
     thread.join()
-    result = over(desk, second).result
+    result = over(verbs, second).result
     assert result["status"] == "failed"
     assert "not on my machine" in json.dumps(result)
     assert said.err == ""
@@ -178,48 +178,48 @@ def test_approvals_are_answered_while_another_process_executes_and_while_none_do
     assert ended == {second: "failed", f"{second}.ask": "failed"}
 
 
-def test_nothing_waits(desk: Desk) -> None:
-    assert desk.json("approvals") == {"approvals": []}
-    empty = desk.run("approvals")
+def test_nothing_waits(verbs: Verbs) -> None:
+    assert verbs.json("approvals") == {"approvals": []}
+    empty = verbs.run("approvals")
     assert (empty.out, empty.err) == ("", "Nothing waits for an answer. Progress of runs: ccswarm status\n")
-    error = desk.json("approve", "ap_1", code=2)["error"]
+    error = verbs.json("approve", "ap_1", code=2)["error"]
     assert (error["code"], error["message"]) == (
         "run_not_found",
         "no open question 'ap_1'",
     )
-    assert "--reason" in desk.run("reject", "ap_1", code=2).err
-    said = desk.run("approve", "ap_1", "--tool", "--run", code=2)
+    assert "--reason" in verbs.run("reject", "ap_1", code=2).err
+    said = verbs.run("approve", "ap_1", "--tool", "--run", code=2)
     assert said.err.startswith("error usage_invalid: use only one of --command, --tool and --run")
 
 
-def test_a_worker_whose_store_cannot_be_used_ends_and_says_so(desk: Desk) -> None:
+def test_a_worker_whose_store_cannot_be_used_ends_and_says_so(verbs: Verbs) -> None:
     nowhere = '[engine]\ndatabase_url = "postgresql://nobody@127.0.0.1:9/x"\n'
-    desk.rewrite(nowhere + server("small", "plain"))
-    error = desk.json("worker", code=1)["error"]
+    verbs.rewrite(nowhere + server("small", "plain"))
+    error = verbs.json("worker", code=1)["error"]
     assert error["code"] == "engine_unavailable"
     assert "the store of the runs cannot be used" in error["message"]
 
 
-def test_a_worker_whose_name_another_one_has_ends_and_says_so(desk: Desk) -> None:
-    desk.run("cancel", "last", code=2)  # makes the store
-    with sqlite3.connect(desk.state / "engine.db") as store:
+def test_a_worker_whose_name_another_one_has_ends_and_says_so(verbs: Verbs) -> None:
+    verbs.run("cancel", "last", code=2)  # makes the store
+    with sqlite3.connect(verbs.state / "engine.db") as store:
         alive = ("one", platform.node(), os.getppid(), time.time())
         store.execute("INSERT INTO ccswarm_worker VALUES (?, ?, ?, ?)", alive)
     store.close()
-    *_, last = desk.run("worker", "--id", "one", "--json", code=2).out.splitlines()
+    *_, last = verbs.run("worker", "--id", "one", "--json", code=2).out.splitlines()
     assert json.loads(last)["error"]["message"] == f"worker 'one' is already running: process {os.getppid()}"
 
 
-def test_a_worker_keeps_no_server_for_a_workspace_in_which_nothing_goes_on(desk: Desk) -> None:
+def test_a_worker_keeps_no_server_for_a_workspace_in_which_nothing_goes_on(verbs: Verbs) -> None:
     facts = STEPS.replace("small.echo", "small.facts").replace('{ text = "rm -rf /\\necho done\\u3164" }', "{}")
-    desk.rewrite(QUICK + server("small", "plain") + agent("ada", "small.*") + facts)
-    with desk.worker("--id", "one") as worker:
+    verbs.rewrite(QUICK + server("small", "plain") + agent("ada", "small.*") + facts)
+    with verbs.worker("--id", "one") as worker:
         worker.until("carries out queued runs")
         found: list[tuple[str, int]] = []
         for name in ("a", "b", "a"):
-            (desk.home / name).mkdir(exist_ok=True)
-            run = desk.run("run", "--detach", "--workspace", str(desk.home / name)).out.strip()
-            told = over(desk, run).result["tasks"]["ask"]["result"]["steps"]["say"]
+            (verbs.home / name).mkdir(exist_ok=True)
+            run = verbs.run("run", "--detach", "--workspace", str(verbs.home / name)).out.strip()
+            told = over(verbs, run).result["tasks"]["ask"]["result"]["steps"]["say"]
             found.append((Path(told["directory"]).name, told["pid"]))
             with pytest.raises(ProcessLookupError):
                 os.kill(told["pid"], 0)

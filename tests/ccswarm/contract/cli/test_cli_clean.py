@@ -5,7 +5,7 @@ from __future__ import annotations
 import subprocess
 from pathlib import Path
 
-from tests.ccswarm.support.runs import QUICK, RunDesk, step, task
+from tests.ccswarm.support.runs import QUICK, RunVerbs, step, task
 from tests.ccswarm.support.verbs import agent, server
 
 FAILS = 'expect = { contains = "nothing of the kind" }'
@@ -27,40 +27,40 @@ def test_clones_and_refs_of_work_that_failed_are_removed(home: Path) -> None:
     ada = agent("ada", "*.*", more='workspace = "clone"')
     write = step("write", "files.write", more=FAILS, file="b.txt", text="two\n")
     text = f'{QUICK}[swarm]\nworkspace = "project"\n' + server("files", "files") + ada
-    desk = RunDesk(home, text + task("t", write, more='agent = "ada"'))
-    failed = desk.result("run", code=1)
+    verbs = RunVerbs(home, text + task("t", write, more='agent = "ada"'))
+    failed = verbs.result("run", code=1)
     ref = f"refs/ccswarm/{failed['run']}/t.1"
     assert git(project, "show", f"{ref}:b.txt") == "two"
-    place = desk.state / "workspaces" / failed["run"]
+    place = verbs.state / "workspaces" / failed["run"]
     assert (place / "t.1/b.txt").exists()
 
-    assert desk.json("clean")["removed"] == [], "it is not old enough"
-    (one,) = desk.json("clean", "--days", "0", "--dry-run")["left"]
+    assert verbs.json("clean")["removed"] == [], "it is not old enough"
+    (one,) = verbs.json("clean", "--days", "0", "--dry-run")["left"]
     assert (one["run"], one["refs"]) == (failed["run"], 1)
     assert one["bytes"] > 0
     assert place.exists()
-    assert "1 runs have clones" in desk.run("doctor", code=0).out
+    assert "1 runs have clones" in verbs.run("doctor", code=0).out
 
-    desk.rewrite(text.replace("[engine]\n", "[engine]\nclone_days = 0\n") + task("t", write, more='agent = "ada"'))
-    second = desk.result("run", code=1)["run"]
+    verbs.rewrite(text.replace("[engine]\n", "[engine]\nclone_days = 0\n") + task("t", write, more='agent = "ada"'))
+    second = verbs.result("run", code=1)["run"]
     assert not place.exists(), "what is old goes when another run ends"
     assert git(project, "for-each-ref", "--format=%(refname)", "refs/ccswarm", "--count=1").startswith(
         f"refs/ccswarm/{second}/t.1"
     )
 
     with subprocess.Popen(["sleep", "1000"], cwd=place.with_name(second)) as left:
-        refused = desk.run("clean", "--days", "0", code=1)
+        refused = verbs.run("clean", "--days", "0", code=1)
         assert f"sleep (process {left.pid}) still works in" in refused.err
         assert f"ai-session kill --run {second}" in refused.err
         assert place.with_name(second).exists()
         assert git(project, "for-each-ref", "refs/ccswarm") != ""
         left.kill()
-    assert len(desk.json("clean", "--days", "0")["removed"]) == 1
+    assert len(verbs.json("clean", "--days", "0")["removed"]) == 1
     assert not place.with_name(second).exists()
     assert git(project, "for-each-ref", "refs/ccswarm") == ""
-    assert desk.json("clean", "--days", "0") == {"removed": [], "left": []}
+    assert verbs.json("clean", "--days", "0") == {"removed": [], "left": []}
     for number in ("inf", "nan"):
         assert (
             f"invalid value for '--days': {number} is not a finite number"
-            in desk.run("clean", "--days", number, code=2).err
+            in verbs.run("clean", "--days", number, code=2).err
         )

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.ccswarm.support.runs import QUICK, RunDesk, step, task
+from tests.ccswarm.support.runs import QUICK, RunVerbs, step, task
 from tests.ccswarm.support.verbs import agent, server
 
 NAMES = ("ada", "bob")
@@ -39,7 +39,7 @@ class Project:
         shared = server("small", "plain", more=f'cwd = "{home}"')
         agents = "".join(agent(name, "*.*", more='workspace = "clone"') for name in NAMES) + agent("cy", "small.*")
         swarm = f'{QUICK}[swarm]\nworkspace = "project"\nstrategy = "parallel"\n'
-        self.desk = RunDesk(
+        self.verbs = RunVerbs(
             home, swarm + shared + server("files", "files") + agents + write("ada") + write("bob") + AFTER
         )
 
@@ -54,7 +54,7 @@ class Project:
 
     def blocked(self) -> tuple[dict[str, Any], str, str]:
         """A run that ended so, the task that is blocked, and the command that is named."""
-        result = self.desk.result("run", code=3)
+        result = self.verbs.result("run", code=3)
         statuses = {name: one["status"] for name, one in result["tasks"].items()}
         assert sorted(statuses.values()) == ["blocked", "skipped", "succeeded"]
         [name] = [name for name, status in statuses.items() if status == "blocked"]
@@ -77,7 +77,7 @@ def test_what_a_person_merged_is_not_done_again(project: Project) -> None:
     assert project.git("show", f"{command.split()[-1]}:a.txt") == f"{loser}'s"
     assert first["usage"]["calls"] == 4
 
-    said = project.desk.run("resume", first["run"], code=3)
+    said = project.verbs.run("resume", first["run"], code=3)
     assert said.err.splitlines()[0].endswith("repeats what did not succeed in it")
     assert said.err.splitlines()[-1].startswith("next: fix what blocks it, then ccswarm resume run_")
     assert f"{name}: merge of {command.split()[-1]}: it cannot be merged" in said.out
@@ -86,7 +86,7 @@ def test_what_a_person_merged_is_not_done_again(project: Project) -> None:
     project.git(*command.split()[1:], code=1)
     (project.directory / "a.txt").write_text("of both\n")
     project.git("commit", "-qam", "merged by hand")
-    last = project.desk.result("resume", "last")
+    last = project.verbs.result("resume", "last")
     assert {one["status"] for one in last["tasks"].values()} == {"succeeded"}
     assert last["tasks"][name]["summary"] == "2 steps done"
     assert last["tasks"][name]["result"] == first["tasks"][name]["result"]
@@ -95,17 +95,17 @@ def test_what_a_person_merged_is_not_done_again(project: Project) -> None:
 
 
 def test_uncommitted_changes_block_a_task_before_it_begins(project: Project) -> None:
-    text = project.desk.file.read_text().replace("together = 2", "together = 1")
-    project.desk.rewrite(text.partition('[[tasks]]\nid = "tbob"')[0])
+    text = project.verbs.file.read_text().replace("together = 2", "together = 1")
+    project.verbs.rewrite(text.partition('[[tasks]]\nid = "tbob"')[0])
     (project.directory / "b.txt").write_text("mine\n")
     project.git("add", "b.txt")
-    result = project.desk.result("run", code=3)
+    result = project.verbs.result("run", code=3)
     assert "has uncommitted changes, so no work could be merged into it: b.txt" in result["tasks"]["tada"]["summary"]
     assert result["tasks"]["tada"]["summary"].endswith("; commit or stash them, then ccswarm resume")
     assert result["usage"]["calls"] == 0, "nothing was paid for"
     assert project.text == "one\n"
     project.git("commit", "-qm", "mine")
-    assert project.desk.result("resume", "last")["usage"]["calls"] == 2
+    assert project.verbs.result("resume", "last")["usage"]["calls"] == 2
     assert project.text == "ada's\n"
 
 
@@ -117,7 +117,7 @@ def test_what_a_run_was_started_with_is_not_merged(project: Project) -> None:
     )
     project.git("add", "plan.toml")
     project.git("commit", "-qm", "plan")
-    result = project.desk.result("run", "project/plan.toml", code=3)
+    result = project.verbs.result("run", "project/plan.toml", code=3)
     assert "changes ccswarm's configuration: plan.toml" in result["tasks"]["t"]["summary"]
     assert project.git("status", "--porcelain") == ""
     assert "files.write" in plan.read_text()

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.ccswarm.support.runs import QUICK, SERVERS, RunDesk
+from tests.ccswarm.support.runs import QUICK, SERVERS, RunVerbs
 from tests.ccswarm.support.verbs import agent
 from tests.conftest import client_environment, environment
 from tests.support.bounds import BOUND_SECONDS
@@ -48,29 +48,29 @@ ROWS = ["main", "main.hand.count", "main.hand.tell", "main.review1.bob", "other"
 
 
 @pytest.fixture(scope="module")
-def over(shared_home: Path) -> Iterator[tuple[RunDesk, list[str]]]:
+def over(shared_home: Path) -> Iterator[tuple[RunVerbs, list[str]]]:
     """Where one run is over, and the lines it said."""
     with environment(client_environment(shared_home)):
-        made = RunDesk(shared_home, BASE + CREW + GOOD + BAD)
+        made = RunVerbs(shared_home, BASE + CREW + GOOD + BAD)
         said = made.run("run", code=1)
         yield made, said.out.splitlines()
 
 
 @pytest.fixture
-def desk(home: Path, over: tuple[RunDesk, list[str]]) -> Iterator[RunDesk]:
+def verbs(home: Path, over: tuple[RunVerbs, list[str]]) -> Iterator[RunVerbs]:
     """Every test's HOME is the one of the run."""
     with environment(client_environment(over[0].home)):
         yield over[0]
 
 
-def test_runs_are_listed_without_what_was_handed_on_in_them(desk: RunDesk) -> None:
-    [row] = desk.json("runs", "list")
+def test_runs_are_listed_without_what_was_handed_on_in_them(verbs: RunVerbs) -> None:
+    [row] = verbs.json("runs", "list")
     assert (row["status"], row["tasks"]) == ("failed", "1 succeeded, 1 failed")
-    assert desk.json("status", row["run"][:12])["run"] == row["run"]
-    assert "no run" in desk.run("status", f"{row['run']}.main", code=2).err
+    assert verbs.json("status", row["run"][:12])["run"] == row["run"]
+    assert "no run" in verbs.run("status", f"{row['run']}.main", code=2).err
 
 
-def test_the_lines_of_a_run_have_those_of_its_parts(over: tuple[RunDesk, list[str]]) -> None:
+def test_the_lines_of_a_run_have_those_of_its_parts(over: tuple[RunVerbs, list[str]]) -> None:
     assert over[1][1:-8] == [
         "run started: 2 tasks, 3 agents",
         "main: started by cleo",
@@ -94,8 +94,8 @@ def test_the_lines_of_a_run_have_those_of_its_parts(over: tuple[RunDesk, list[st
     assert [line.split("\t")[0] for line in over[1][-8:-1]] == ROWS
 
 
-def test_each_task_is_followed_by_its_parts(desk: RunDesk) -> None:
-    facts = desk.json("runs", "show", "last")
+def test_each_task_is_followed_by_its_parts(verbs: RunVerbs) -> None:
+    facts = verbs.json("runs", "show", "last")
     assert {name: (task["status"], task["agent"], task["attempts"]) for name, task in facts["tasks"].items()} == {
         "main": ("succeeded", "cleo", 1),
         "main.hand.count": ("succeeded", "ada", 1),
@@ -109,11 +109,11 @@ def test_each_task_is_followed_by_its_parts(desk: RunDesk) -> None:
     assert facts["tasks"]["main.hand.tell"]["result"]["steps"]["s"]["params"]["arguments"]["text"] == "tell"
     assert "it needs 'bad', which is failed" in facts["tasks"]["other.hand.after"]["summary"]
     assert facts["usage"]["calls"] == facts["journal"]["calls"] == facts["journal"]["ended"] == 6
-    assert [row[0] for row in desk.run("status").rows[-7:]] == ROWS
+    assert [row[0] for row in verbs.run("status").rows[-7:]] == ROWS
 
 
-def test_logs_and_replay_have_what_was_done_in_parts(desk: RunDesk) -> None:
-    found = desk.lines("logs", "last", "--json")
+def test_logs_and_replay_have_what_was_done_in_parts(verbs: RunVerbs) -> None:
+    found = verbs.lines("logs", "last", "--json")
     calls = [(one["task"], one["agent"], one["tool"]) for one in found if one["event"] == "call.begin"]
     assert calls == [
         ("main", "cleo", "swarm.delegate"),
@@ -123,24 +123,24 @@ def test_logs_and_replay_have_what_was_done_in_parts(desk: RunDesk) -> None:
         ("other", "cleo", "swarm.delegate"),
         ("other.hand.bad", "ada", "small.fail"),
     ]
-    assert {one["run"] for one in found} == {desk.json("runs", "list")[0]["run"]}
+    assert {one["run"] for one in found} == {verbs.json("runs", "list")[0]["run"]}
     [handed, _] = [one for one in found if one["event"] == "work.handed_on"]
     assert (handed["task"], handed["execution"]) == ("main", f"{handed['run']}.main.hand")
-    assert [one["event"] for one in found] == [one["event"] for one in desk.lines("runs", "replay", "last", "--json")]
-    of_part = desk.run("logs", "last", "--task", "main.hand").out.splitlines()
+    assert [one["event"] for one in found] == [one["event"] for one in verbs.lines("runs", "replay", "last", "--json")]
+    of_part = verbs.run("logs", "last", "--task", "main.hand").out.splitlines()
     assert [line.split()[1] for line in of_part] == ["main.hand.count:"] * 4 + ["main.hand.tell:"] * 4
-    assert len(desk.run("logs", "last", "--task", "main").out.splitlines()) == 18
-    assert "the run has no task 'hand'" in desk.run("logs", "last", "--task", "hand", code=2).err
+    assert len(verbs.run("logs", "last", "--task", "main").out.splitlines()) == 18
+    assert "the run has no task 'hand'" in verbs.run("logs", "last", "--task", "hand", code=2).err
 
 
 def test_runs_are_compared_part_by_part(home: Path) -> None:
     with environment(client_environment(home)):
-        desk = RunDesk(home, BASE + CREW + GOOD)
-        desk.run("run")
-        desk.rewrite(BASE + CREW + GOOD.replace('text = "tell"', 'text = "told"'))
-        desk.run("run")
-        first, second = (row["run"] for row in desk.json("runs", "list"))
-        rows = desk.json("runs", "diff", second, first, code=1)["differences"]
+        verbs = RunVerbs(home, BASE + CREW + GOOD)
+        verbs.run("run")
+        verbs.rewrite(BASE + CREW + GOOD.replace('text = "tell"', 'text = "told"'))
+        verbs.run("run")
+        first, second = (row["run"] for row in verbs.json("runs", "list"))
+        rows = verbs.json("runs", "diff", second, first, code=1)["differences"]
     assert {(row["task"], row["a"], row["b"]) for row in rows} == {
         ("main", "tell", "told"),
         ("main.hand.tell", "tell", "told"),
@@ -151,37 +151,37 @@ def test_what_is_asked_in_parts_is_listed_and_answered(home: Path) -> None:
     """A question each in what was handed on and in a review."""
     careful = CREW.replace('name = "bob"', 'name = "bob"\napproval = "all"')
     with environment(client_environment(home)):
-        desk = RunDesk(home, BASE + careful + GOOD)
-        result = desk.result("run", "--no-wait", code=3)
+        verbs = RunVerbs(home, BASE + careful + GOOD)
+        result = verbs.result("run", "--no-wait", code=3)
         run = result["run"]
         assert {name: task["status"] for name, task in result["tasks"].items()} == {
             "main": "waiting_approval",
             "main.hand.count": "succeeded",
             "main.hand.tell": "waiting_approval",
         }
-        assert [row[:3] for row in desk.run("ps").rows] == [
+        assert [row[:3] for row in verbs.run("ps").rows] == [
             [run, "waiting_approval", ""],
             ["  main", "waiting_approval", "cleo"],
             ["    main.hand.tell", "waiting_approval", "bob"],
         ]
-        assert desk.json("runs", "list")[0]["status"] == "waiting_approval"
-        [question] = desk.json("approvals")["approvals"]
+        assert verbs.json("runs", "list")[0]["status"] == "waiting_approval"
+        [question] = verbs.json("approvals")["approvals"]
         assert (question["task_id"], question["agent"]) == (f"{run}.main.hand.tell", "bob")
-        said = desk.run("approve", question["id"])
+        said = verbs.run("approve", question["id"])
         assert f"for bob in {run}.main.hand.tell" in said.err
         assert f"ccswarm resume {run}, or ccswarm worker" in said.err
-        desk.run("resume", run, "--no-wait", code=3)
-        [question] = desk.json("approvals")["approvals"]
+        verbs.run("resume", run, "--no-wait", code=3)
+        [question] = verbs.json("approvals")["approvals"]
         assert question["task_id"] == f"{run}.main.review1.bob"
-        desk.run("approve", question["id"])
-        assert desk.result("resume", run)["status"] == "succeeded"
+        verbs.run("approve", question["id"])
+        assert verbs.result("resume", run)["status"] == "succeeded"
 
 
 def test_on_a_terminal_parts_stand_under_who_handed_them_on(home: Path) -> None:
     careful = CREW.replace('name = "bob"', 'name = "bob"\napproval = "all"')
     with environment(client_environment(home)):
-        desk = RunDesk(home, BASE + careful + GOOD)
-        with desk.terminal("run") as (terminal, verb):
+        verbs = RunVerbs(home, BASE + careful + GOOD)
+        with verbs.terminal("run") as (terminal, verb):
             terminal.expect(
                 r"main +cleo .*\r\n +hand\.count +ada .*succeeded.*\r\n +hand\.tell +bob .*waiting approval"
             )
@@ -196,16 +196,16 @@ def test_on_a_terminal_parts_stand_under_who_handed_them_on(home: Path) -> None:
 
 def test_what_goes_on_in_parts_is_shown_while_it_does(home: Path) -> None:
     with environment(client_environment(home)):
-        desk = RunDesk(home, BASE + CREW + agent("cy", "pipe.*") + hand("main", WAITS))
-        with desk.started("run") as verb, desk.held() as pipe:
-            run = desk.json("status")["run"]
-            rows = desk.run("ps").rows
+        verbs = RunVerbs(home, BASE + CREW + agent("cy", "pipe.*") + hand("main", WAITS))
+        with verbs.started("run") as verb, verbs.held() as pipe:
+            run = verbs.json("status")["run"]
+            rows = verbs.run("ps").rows
             assert [row[:3] for row in rows[:3]] == [
                 [run, "running", ""],
                 ["  main", "running", "cleo"],
                 ["    main.hand.held", "running", "cy"],
             ]
-            with desk.started("logs", "last", "-f") as logs:
+            with verbs.started("logs", "last", "-f") as logs:
                 assert logs.process.stdout
                 line = next(line for line in logs.process.stdout if b"pipe.read" in line)
                 assert line.endswith(b" main.hand.held: cy pipe.read\n")
@@ -222,21 +222,21 @@ def test_what_goes_on_in_parts_is_shown_while_it_does(home: Path) -> None:
 )
 def test_a_run_with_parts_is_stopped_and_gone_on_with(home: Path, how: str) -> None:
     with environment(client_environment(home)):
-        desk = RunDesk(home, BASE + CREW + agent("cy", "pipe.*") + hand("main", WAITS))
-        with desk.started("run") as verb, desk.held():
+        verbs = RunVerbs(home, BASE + CREW + agent("cy", "pipe.*") + hand("main", WAITS))
+        with verbs.started("run") as verb, verbs.held():
             if how == "kill":
                 verb.process.kill()
                 assert verb.process.wait(BOUND_SECONDS) == -signal.SIGKILL
                 stopped = "running"
             else:
-                stopped = desk.json(how, "last")["status"]
+                stopped = verbs.json(how, "last")["status"]
                 assert verb.process.wait(BOUND_SECONDS) == {"pause": 3, "cancel": 1}[how]
-        facts = desk.json("status")
+        facts = verbs.json("status")
         assert {name: task["status"] for name, task in facts["tasks"].items()} == dict.fromkeys(
             ("main", "main.hand.held"), stopped
         )
-        with desk.answering("x"):
-            result = desk.result("resume", "last")
+        with verbs.answering("x"):
+            result = verbs.result("resume", "last")
         assert (result["run"], result["status"]) == (facts["run"], "succeeded")
-        calls = [one["facts"]["task"] for one in desk.json("journal", "show", "last") if one["event"] == "call.begin"]
+        calls = [one["facts"]["task"] for one in verbs.json("journal", "show", "last") if one["event"] == "call.begin"]
         assert [name.partition(".")[2] for name in calls] == ["main", "main.hand.held", "main.hand.held"]

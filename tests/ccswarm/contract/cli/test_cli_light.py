@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from ccswarm.cli import quick
-from tests.ccswarm.support.runs import BASE, TWO, RunDesk
+from tests.ccswarm.support.runs import BASE, TWO, RunVerbs
 from tests.ccswarm.support.verbs import LINE
 from tests.conftest import client_environment, environment
 from tests.support.bounds import BOUND_SECONDS
@@ -35,22 +35,24 @@ HEAVY = {"asyncio", "typer", "rich", "pydantic", "dbos", "sqlalchemy", "ccswarm.
 
 
 @pytest.fixture(scope="module")
-def desk(shared_home: Path) -> Iterator[RunDesk]:
+def verbs(shared_home: Path) -> Iterator[RunVerbs]:
     """Where one run is over."""
     with environment(client_environment(shared_home)):
-        made = RunDesk(shared_home, BASE + TWO)
+        made = RunVerbs(shared_home, BASE + TWO)
         made.run("run")
         yield made
 
 
 @pytest.fixture(autouse=True)
-def at_the_desk(home: Path, desk: RunDesk) -> Iterator[None]:
+def at_the_desk(home: Path, verbs: RunVerbs) -> Iterator[None]:
     """Every test's HOME is the one of the run."""
-    with environment(client_environment(desk.home)):
+    with environment(client_environment(verbs.home)):
         yield
 
 
-def looked(desk: RunDesk, words: Sequence[str], *, room: bool = True) -> tuple[subprocess.CompletedProcess[str], float]:
+def looked(
+    verbs: RunVerbs, words: Sequence[str], *, room: bool = True
+) -> tuple[subprocess.CompletedProcess[str], float]:
     """A verb in a process of its own, and its processor time. Without ``room`` it can write to no file."""
 
     def before() -> None:
@@ -61,8 +63,8 @@ def looked(desk: RunDesk, words: Sequence[str], *, room: bool = True) -> tuple[s
     used = resource.getrusage(resource.RUSAGE_CHILDREN)
     ran = subprocess.run(
         [*LINE, *words],
-        cwd=desk.home,
-        env=desk.env,
+        cwd=verbs.home,
+        env=verbs.env,
         capture_output=True,
         text=True,
         timeout=BOUND_SECONDS,
@@ -75,27 +77,27 @@ def looked(desk: RunDesk, words: Sequence[str], *, room: bool = True) -> tuple[s
 @pytest.mark.parametrize("words", LOOKS, ids=" ".join)
 @pytest.mark.either("words")
 def test_a_look_takes_little_and_says_what_it_says_where_nothing_can_be_written(
-    desk: RunDesk, words: Sequence[str]
+    verbs: RunVerbs, words: Sequence[str]
 ) -> None:
-    once_within(COMPUTING_SECONDS, lambda: looked(desk, words)[1])
-    said = desk.run(*words)
-    changed = (desk.state / "engine.db").stat().st_mtime_ns
+    once_within(COMPUTING_SECONDS, lambda: looked(verbs, words)[1])
+    said = verbs.run(*words)
+    changed = (verbs.state / "engine.db").stat().st_mtime_ns
     for name in ("engine.db-wal", "engine.db-shm"):  # as where nobody has the store open
-        (desk.state / name).unlink(missing_ok=True)
-    ran, _ = looked(desk, words, room=False)
+        (verbs.state / name).unlink(missing_ok=True)
+    ran, _ = looked(verbs, words, room=False)
     assert (ran.returncode, ran.stdout, ran.stderr) == (said.code, said.out, said.err)
-    assert (desk.state / "engine.db").stat().st_mtime_ns == changed
+    assert (verbs.state / "engine.db").stat().st_mtime_ns == changed
 
 
-def test_a_look_loads_nothing_heavy(desk: RunDesk) -> None:
+def test_a_look_loads_nothing_heavy(verbs: RunVerbs) -> None:
     program = "import sys; from ccswarm.cli import quick as cli_quick\ntry: cli_quick.main(sys.argv[1:])\n"
     program += "except SystemExit: print(*sys.modules, file=sys.stderr)"
     for words in (*LOOKS, ("diff", "last", "--stat")):
         assert words[0] in quick.QUICK
         ran = subprocess.run(
             [sys.executable, "-c", program, *words],
-            cwd=desk.home,
-            env=desk.env,
+            cwd=verbs.home,
+            env=verbs.env,
             capture_output=True,
             text=True,
             timeout=BOUND_SECONDS,
@@ -104,29 +106,29 @@ def test_a_look_loads_nothing_heavy(desk: RunDesk) -> None:
         assert not HEAVY & set(ran.stderr.split()), words
 
 
-def test_last_is_the_last_run_of_the_project(desk: RunDesk, tmp_path: Path) -> None:
-    here = desk.json("status")["run"]
+def test_last_is_the_last_run_of_the_project(verbs: RunVerbs, tmp_path: Path) -> None:
+    here = verbs.json("status")["run"]
     (tmp_path / "other").mkdir()
-    other = RunDesk(tmp_path / "other")
-    other.state = desk.state
+    other = RunVerbs(tmp_path / "other")
+    other.state = verbs.state
     said = other.json("status", code=2)["error"]
     assert (said["code"], said["message"]) == ("run_not_found", f"there are no runs in {other.home}")
     for verb in ("resume", "cancel", "logs"):
         assert "error run_not_found: there are no runs in" in other.run(verb, "last", code=2).err
     assert other.json("status", here[:12])["run"] == here, "an id names a run from anywhere"
-    assert other.json("status", "last", "--config", str(desk.file))["run"] == here
+    assert other.json("status", "last", "--config", str(verbs.file))["run"] == here
     other.rewrite(BASE + TWO)
     there = other.result("run")["run"]
-    assert [other.json("status")["run"], desk.json("status")["run"]] == [there, here]
-    assert [row["run"] for row in desk.json("runs", "list")] == [there, here]
+    assert [other.json("status")["run"], verbs.json("status")["run"]] == [there, here]
+    assert [row["run"] for row in verbs.json("runs", "list")] == [there, here]
     other.file.unlink()
     assert other.run("status").rows[0][1] == there, "it works in this directory"
 
 
 def test_a_store_that_is_none_is_told_by_the_engine(home: Path) -> None:
     with environment(client_environment(home)):
-        desk = RunDesk(home, BASE + TWO)
-        assert desk.json("runs", "list") == []
-        assert not (desk.state / "engine.db").exists()
-        (desk.state / "engine.db").write_text("no database, and longer than its head: " + "x" * 100)
-        assert desk.run("status", code=1).err.startswith("error engine_unavailable: the store of the runs cannot be")
+        verbs = RunVerbs(home, BASE + TWO)
+        assert verbs.json("runs", "list") == []
+        assert not (verbs.state / "engine.db").exists()
+        (verbs.state / "engine.db").write_text("no database, and longer than its head: " + "x" * 100)
+        assert verbs.run("status", code=1).err.startswith("error engine_unavailable: the store of the runs cannot be")

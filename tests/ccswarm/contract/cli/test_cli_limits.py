@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.ccswarm.support.runs import SERVERS, RunDesk, step, task
+from tests.ccswarm.support.runs import SERVERS, RunVerbs, step, task
 from tests.ccswarm.support.verbs import agent
 
 if TYPE_CHECKING:
@@ -46,38 +46,38 @@ PARALLEL = '[swarm]\nstrategy = "parallel"\ntopology = "star"\n'
 
 
 @pytest.fixture
-def desk(home: Path) -> RunDesk:
-    return RunDesk(home)
+def verbs(home: Path) -> RunVerbs:
+    return RunVerbs(home)
 
 
-def configured(desk: RunDesk, engine: str, tasks: str) -> None:
-    desk.rewrite(f"{QUICK}{engine}\n{PARALLEL}{SERVERS}{CREW}{tasks}")
+def configured(verbs: RunVerbs, engine: str, tasks: str) -> None:
+    verbs.rewrite(f"{QUICK}{engine}\n{PARALLEL}{SERVERS}{CREW}{tasks}")
 
 
-def begun(desk: RunDesk) -> list[tuple[str, float]]:
+def begun(verbs: RunVerbs) -> list[tuple[str, float]]:
     """The tasks of the last run's calls and when each was begun."""
-    return [(one["task"], one["at"]) for one in desk.lines("logs", "last", "--json") if one["event"] == "call.begin"]
+    return [(one["task"], one["at"]) for one in verbs.lines("logs", "last", "--json") if one["event"] == "call.begin"]
 
 
-def test_tasks_go_on_one_at_a_time_until_that_is_not_wanted_any_more(desk: RunDesk) -> None:
-    configured(desk, "at_once = 1", THREE)
-    assert desk.result("run")["status"] == "succeeded"
-    tasks = [name for name, _ in begun(desk)]
+def test_tasks_go_on_one_at_a_time_until_that_is_not_wanted_any_more(verbs: RunVerbs) -> None:
+    configured(verbs, "at_once = 1", THREE)
+    assert verbs.result("run")["status"] == "succeeded"
+    tasks = [name for name, _ in begun(verbs)]
     assert [tasks[at] == tasks[at + 1] for at in (0, 2, 4)] == [True] * 3, tasks
-    configured(desk, "", MEET)
-    assert desk.result("run")["status"] == "succeeded", "all three have to be there at the same time"
+    configured(verbs, "", MEET)
+    assert verbs.result("run")["status"] == "succeeded", "all three have to be there at the same time"
 
 
-def test_parts_of_a_task_take_no_place_beside_it(desk: RunDesk) -> None:
-    configured(desk, "at_once = 1", PARTS)
-    result = desk.result("run")
+def test_parts_of_a_task_take_no_place_beside_it(verbs: RunVerbs) -> None:
+    configured(verbs, "at_once = 1", PARTS)
+    result = verbs.result("run")
     assert {name: one["status"] for name, one in result["tasks"].items()} == dict.fromkeys(
         ("main", "main.hand.part", "main.review1.cy"), "succeeded"
     )
 
 
-def test_no_more_tasks_start_in_a_time_than_configured(desk: RunDesk) -> None:
-    configured(desk, "starts = 1\nperiod_seconds = 0.7", THREE)
-    assert desk.result("run")["status"] == "succeeded"
-    [began] = [one["at"] for one in desk.lines("logs", "last", "--json") if one["event"] == "run.started"]
-    assert max(dict(reversed(begun(desk))).values()) - began > 1.2
+def test_no_more_tasks_start_in_a_time_than_configured(verbs: RunVerbs) -> None:
+    configured(verbs, "starts = 1\nperiod_seconds = 0.7", THREE)
+    assert verbs.result("run")["status"] == "succeeded"
+    [began] = [one["at"] for one in verbs.lines("logs", "last", "--json") if one["event"] == "run.started"]
+    assert max(dict(reversed(begun(verbs))).values()) - began > 1.2

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.ccswarm.support.runs import QUICK, SERVERS, RunDesk, step, task
+from tests.ccswarm.support.runs import QUICK, SERVERS, RunVerbs, step, task
 from tests.ccswarm.support.verbs import agent, server
 from tests.conftest import environment
 
@@ -17,8 +17,8 @@ WRITE = step("write", "files.write", file="a.txt", text="two\n\x1b[2J\tthree\n")
 CONFIG = QUICK + '[swarm]\nworkspace = "project"\nmerge = "ask"\n' + server("files", "files") + AGENT
 
 
-class Project(RunDesk):
-    """A desk at a repository."""
+class Project(RunVerbs):
+    """A RunVerbs at a repository."""
 
     def __init__(self, home: Path, text: str) -> None:
         self.project = home / "project"
@@ -41,10 +41,10 @@ class Project(RunDesk):
 def asked(home: Path) -> Project:
     """One at which the work of t waits for a word, by a run that was left."""
     gates = 'gates = [{ tool = "files.write", args = { file = "gate.txt", text = "" } }]'
-    desk = Project(home, CONFIG + task("t", WRITE, more=f'agent = "ada"\n{gates}'))
-    said = desk.run("run", "--no-wait", code=3)
+    verbs = Project(home, CONFIG + task("t", WRITE, more=f'agent = "ada"\n{gates}'))
+    said = verbs.run("run", "--no-wait", code=3)
     assert "asks: merge 1 file, +2 −1 of run_" in said.out
-    return desk
+    return verbs
 
 
 def test_work_is_seen_and_accepted(asked: Project) -> None:
@@ -129,19 +129,19 @@ def test_a_task_that_waits_in_one_run_of_the_project_needs_no_run(asked: Project
 
 def test_work_under_way_and_on_a_branch_is_seen(home: Path) -> None:
     steps = (step("write", "files.write", file="a.txt", text="two\n"), step("wait", "pipe.read", path=f"{home}/pipe"))
-    desk = Project(home, CONFIG.replace('"ask"', '"branch"') + SERVERS + task("t", *steps, more='agent = "ada"'))
-    with desk.worker() as worker:
+    verbs = Project(home, CONFIG.replace('"ask"', '"branch"') + SERVERS + task("t", *steps, more='agent = "ada"'))
+    with verbs.worker() as worker:
         worker.until("carries out queued runs")
-        desk.run("run", "--detach")
-        with desk.held() as pipe:
-            (one,) = desk.json("diff", "last")["tasks"]
+        verbs.run("run", "--detach")
+        with verbs.held() as pipe:
+            (one,) = verbs.json("diff", "last")["tasks"]
             assert (one["state"], one["commit"], one["diff"].splitlines()[-1]) == ("under way", None, "+two")
-            error = desk.json("accept", "last.t", code=2)["error"]
+            error = verbs.json("accept", "last.t", code=2)["error"]
             assert error["message"].endswith("it is running")
             pipe.write("on\n")
         worker.until("t: succeeded")
-    (one,) = desk.json("diff", "last")["tasks"]
+    (one,) = verbs.json("diff", "last")["tasks"]
     branch = one["place"]
     assert (one["state"], branch.startswith("ccswarm/run_")) == ("on a branch", True)
-    assert desk.json("accept", "last.t", code=2)["error"]["suggestion"].startswith(f"git merge {branch}, or leave it")
-    assert desk.git("show", f"{branch}:a.txt") == "two"
+    assert verbs.json("accept", "last.t", code=2)["error"]["suggestion"].startswith(f"git merge {branch}, or leave it")
+    assert verbs.git("show", f"{branch}:a.txt") == "two"

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.ccswarm.support.runs import BASE, HELD, TWO, RunDesk, step, task
+from tests.ccswarm.support.runs import BASE, HELD, TWO, RunVerbs, step, task
 from tests.ccswarm.support.verbs import agent, server
 from tests.support.bounds import BOUND_SECONDS
 
@@ -20,12 +20,12 @@ DEAD = task("a", step("x", "dead.do"), more='agent = "eve"')
 
 
 @pytest.fixture
-def desk(home: Path) -> RunDesk:
-    return RunDesk(home, BASE + TWO)
+def verbs(home: Path) -> RunVerbs:
+    return RunVerbs(home, BASE + TWO)
 
 
-def test_in_a_pipe_each_event_is_a_line_and_the_tasks_follow(desk: RunDesk) -> None:
-    said = desk.run("run")
+def test_in_a_pipe_each_event_is_a_line_and_the_tasks_follow(verbs: RunVerbs) -> None:
+    said = verbs.run("run")
     first, *lines = said.out.splitlines()
     assert first.startswith("run_")
     assert lines[:-3] == [
@@ -40,9 +40,9 @@ def test_in_a_pipe_each_event_is_a_line_and_the_tasks_follow(desk: RunDesk) -> N
     assert said.err == ""
 
 
-def test_with_json_each_event_is_a_document_and_the_last_is_the_result(desk: RunDesk) -> None:
-    desk.rewrite((BASE + TWO).replace('name = "bob"', 'name = "bob"\nprompt = "Be brief, Bob."'))
-    said = desk.run("run", "--json", "--name", "mine")
+def test_with_json_each_event_is_a_document_and_the_last_is_the_result(verbs: RunVerbs) -> None:
+    verbs.rewrite((BASE + TWO).replace('name = "bob"', 'name = "bob"\nprompt = "Be brief, Bob."'))
+    said = verbs.run("run", "--json", "--name", "mine")
     *events, result = [json.loads(line) for line in said.out.splitlines()]
     assert [event["event"] for event in events] == [
         "run.started",
@@ -62,21 +62,21 @@ def test_with_json_each_event_is_a_document_and_the_last_is_the_result(desk: Run
     assert result["tasks"]["two"]["result"]["steps"]["say"]["params"]["arguments"]["text"] == "say"
     assert result["usage"]["calls"] == 2
     assert said.err == ""
-    with closing(sqlite3.connect(desk.state / "engine.db")) as store:
+    with closing(sqlite3.connect(verbs.state / "engine.db")) as store:
         assert sum(row.count("Be brief, Bob.") for row in store.iterdump()) == 1, "agents are kept once for a run"
 
 
-def test_a_plan_is_carried_out_over_the_configuration_in_the_workspace_named(desk: RunDesk, tmp_path: Path) -> None:
-    (desk.home / "plan.toml").write_text('[[steps]]\nid = "where"\ntool = "small.facts"\n')
-    result = desk.result("run", "plan.toml", "--workspace", str(tmp_path))
+def test_a_plan_is_carried_out_over_the_configuration_in_the_workspace_named(verbs: RunVerbs, tmp_path: Path) -> None:
+    (verbs.home / "plan.toml").write_text('[[steps]]\nid = "where"\ntool = "small.facts"\n')
+    result = verbs.result("run", "plan.toml", "--workspace", str(tmp_path))
     assert list(result["tasks"]) == ["main"]
     assert result["workspace"] == str(tmp_path)
     assert result["tasks"]["main"]["result"]["steps"]["where"]["directory"] == str(tmp_path)
 
 
-def test_what_fails_is_told_with_exit_code_1(desk: RunDesk) -> None:
-    desk.rewrite(BASE + task("bad", FAIL) + TWO)
-    said = desk.run("run", code=1)
+def test_what_fails_is_told_with_exit_code_1(verbs: RunVerbs) -> None:
+    verbs.rewrite(BASE + task("bad", FAIL) + TWO)
+    said = verbs.run("run", code=1)
     assert "\nbad: failed: " in said.out
     assert "it did not work" in said.out
     *_, bad, one, two, _end = said.out.rstrip().splitlines()
@@ -84,26 +84,26 @@ def test_what_fails_is_told_with_exit_code_1(desk: RunDesk) -> None:
     assert _end == "it did not work", "what a person wants to read is there without another command"
 
 
-def test_what_failed_is_done_again_as_the_plan_says_it_now(desk: RunDesk) -> None:
-    desk.rewrite(BASE + TWO + task("bad", FAIL))
-    first = desk.result("run", code=1)["run"]
-    desk.rewrite(BASE + TWO + task("bad", step("mended")))
-    said = desk.run("resume", first)
+def test_what_failed_is_done_again_as_the_plan_says_it_now(verbs: RunVerbs) -> None:
+    verbs.rewrite(BASE + TWO + task("bad", FAIL))
+    first = verbs.result("run", code=1)["run"]
+    verbs.rewrite(BASE + TWO + task("bad", step("mended")))
+    said = verbs.run("resume", first)
     assert f"\nrun started: 3 tasks, 2 agents, 2 done in {first}\nbad: started by " in said.out
     assert [row[:2] for row in said.rows[-4:-1]] == [["one", "succeeded"], ["two", "succeeded"], ["bad", "succeeded"]]
     assert said.err.startswith(f"{first[:12]} is over; run_")
-    assert desk.json("status")["continues"] == first
+    assert verbs.json("status")["continues"] == first
 
 
-def test_a_used_up_budget_is_exit_code_4(desk: RunDesk) -> None:
-    desk.rewrite(BASE + "[swarm]\nbudget = { calls = 1 }\n" + TWO)
-    result = desk.result("run", code=4)
+def test_a_used_up_budget_is_exit_code_4(verbs: RunVerbs) -> None:
+    verbs.rewrite(BASE + "[swarm]\nbudget = { calls = 1 }\n" + TWO)
+    result = verbs.result("run", code=4)
     assert (result["status"], result["tasks"]["one"]["status"]) == ("budget_exhausted", "succeeded")
 
 
-def test_every_problem_of_a_plan_is_told_before_anything_starts(desk: RunDesk) -> None:
-    desk.rewrite(BASE + task("a", step("x", "nobody.do"), more='needs = ["z"]') + task("b", more='agent = "c"'))
-    said = desk.run("run", code=2)
+def test_every_problem_of_a_plan_is_told_before_anything_starts(verbs: RunVerbs) -> None:
+    verbs.rewrite(BASE + task("a", step("x", "nobody.do"), more='needs = ["z"]') + task("b", more='agent = "c"'))
+    said = verbs.run("run", code=2)
     assert said.out == ""
     assert said.err.splitlines() == [
         "error plan_invalid: task a: needs z, which does not exist",
@@ -111,22 +111,22 @@ def test_every_problem_of_a_plan_is_told_before_anything_starts(desk: RunDesk) -
         "  task b: is for agent c, which does not exist",
         "next: fix the problems listed above",
     ]
-    assert [one.name for one in desk.state.iterdir()] == ["trust"], "where it is recorded what was read"
+    assert [one.name for one in verbs.state.iterdir()] == ["trust"], "where it is recorded what was read"
 
 
-def test_a_tool_that_the_server_does_not_have_is_told_before_anything_starts(desk: RunDesk) -> None:
-    desk.rewrite(BASE + task("a", step("x", "small.ecko")))
-    said = desk.run("run", code=2)
+def test_a_tool_that_the_server_does_not_have_is_told_before_anything_starts(verbs: RunVerbs) -> None:
+    verbs.rewrite(BASE + task("a", step("x", "small.ecko")))
+    said = verbs.run("run", code=2)
     assert "step x: tool small.ecko, which does not exist (did you mean echo?)" in said.err
-    assert desk.json("runs", "list") == []
+    assert verbs.json("runs", "list") == []
 
 
-def test_a_server_that_the_plan_needs_and_does_not_start_is_told_with_its_words(desk: RunDesk) -> None:
-    desk.rewrite(BASE + server("dead", "no_server") + agent("eve", "dead.*") + DEAD)
-    said = desk.run("run", code=1)
+def test_a_server_that_the_plan_needs_and_does_not_start_is_told_with_its_words(verbs: RunVerbs) -> None:
+    verbs.rewrite(BASE + server("dead", "no_server") + agent("eve", "dead.*") + DEAD)
+    said = verbs.run("run", code=1)
     assert said.err.startswith("error server_unavailable: server dead: ")
-    desk.rewrite(BASE + server("dead", "no_server") + TWO)
-    assert "warning: dead: " in desk.run("run").err
+    verbs.rewrite(BASE + server("dead", "no_server") + TWO)
+    assert "warning: dead: " in verbs.run("run").err
 
 
 @pytest.mark.parametrize(
@@ -139,91 +139,91 @@ def test_a_server_that_the_plan_needs_and_does_not_start_is_told_with_its_words(
         (["--name", "not a name"], "cannot name a run"),
     ],
 )
-def test_what_makes_no_sense_is_exit_code_2(desk: RunDesk, words: list[str], told: str) -> None:
-    error = json.loads(desk.run("run", "--json", *words, code=2).out)["error"]
+def test_what_makes_no_sense_is_exit_code_2(verbs: RunVerbs, words: list[str], told: str) -> None:
+    error = json.loads(verbs.run("run", "--json", *words, code=2).out)["error"]
     assert told in f"{error['message']}\nnext: {error['suggestion']}"
     assert error["suggestion"]
 
 
 def test_without_tasks_it_says_what_to_do(home: Path) -> None:
-    said = RunDesk(home).run("run", code=2)
+    said = RunVerbs(home).run("run", code=2)
     assert "there are no tasks" in said.err
     assert "next: ccswarm init" in said.err
 
 
-def test_a_dry_run_shows_the_plan_and_touches_nothing(desk: RunDesk) -> None:
-    assert [row[:2] for row in desk.run("run", "--dry-run").rows] == [["1", "one"], ["2", "two"]]
-    assert desk.json("run", "--dry-run")["stages"] == [["one"], ["two"]]
-    assert not desk.state.exists()
+def test_a_dry_run_shows_the_plan_and_touches_nothing(verbs: RunVerbs) -> None:
+    assert [row[:2] for row in verbs.run("run", "--dry-run").rows] == [["1", "one"], ["2", "two"]]
+    assert verbs.json("run", "--dry-run")["stages"] == [["one"], ["two"]]
+    assert not verbs.state.exists()
 
 
-def test_a_detached_run_waits_for_whoever_executes_it(desk: RunDesk) -> None:
-    run = desk.run("run", "--detach").out.strip()
-    assert desk.json("status", run)["status"] == "queued"
-    assert desk.result("resume", run[:12])["status"] == "succeeded"
-    said = desk.run("resume", run, code=2)
+def test_a_detached_run_waits_for_whoever_executes_it(verbs: RunVerbs) -> None:
+    run = verbs.run("run", "--detach").out.strip()
+    assert verbs.json("status", run)["status"] == "queued"
+    assert verbs.result("resume", run[:12])["status"] == "succeeded"
+    said = verbs.run("resume", run, code=2)
     assert f"error usage_invalid: {run} is over: succeeded" in said.err
 
 
-def test_without_waiting_for_people_it_leaves_and_can_be_gone_on_with(desk: RunDesk) -> None:
-    desk.rewrite(BASE.replace("[[agents]]", '[[agents]]\napproval = "all"') + TWO)
-    result = desk.result("run", "--no-wait", code=3)
+def test_without_waiting_for_people_it_leaves_and_can_be_gone_on_with(verbs: RunVerbs) -> None:
+    verbs.rewrite(BASE.replace("[[agents]]", '[[agents]]\napproval = "all"') + TWO)
+    result = verbs.result("run", "--no-wait", code=3)
     assert (result["status"], result["tasks"]["one"]["status"]) == ("waiting_approval", "waiting_approval")
     [question] = result["approvals"]
     assert (question["agent"], question["tool"], question["arguments"]) == ("ada", "small.echo", {"text": "say"})
-    said = desk.run("resume", "last", "--no-wait", code=3)
+    said = verbs.run("resume", "last", "--no-wait", code=3)
     assert f"waits for approval: ccswarm approve {question['id']}" in said.err
-    desk.run("approve", question["id"])
-    again = desk.result("resume", result["run"], "--no-wait", code=3)
+    verbs.run("approve", question["id"])
+    again = verbs.result("resume", result["run"], "--no-wait", code=3)
     assert [task["status"] for task in again["tasks"].values()] == ["succeeded", "waiting_approval"]
-    desk.run("reject", again["approvals"][0]["id"], "--reason", "no")
-    end = desk.result("resume", result["run"], code=1)
+    verbs.run("reject", again["approvals"][0]["id"], "--reason", "no")
+    end = verbs.result("resume", result["run"], code=1)
     assert [task["status"] for task in end["tasks"].values()] == ["succeeded", "failed"]
     assert "a person rejected small.echo: no" in end["tasks"]["two"]["summary"]
 
 
-def test_ctrl_c_pauses_and_resume_goes_on(desk: RunDesk) -> None:
-    desk.rewrite(BASE + HELD)
-    with desk.started("run", "--json") as verb, desk.held():
+def test_ctrl_c_pauses_and_resume_goes_on(verbs: RunVerbs) -> None:
+    verbs.rewrite(BASE + HELD)
+    with verbs.started("run", "--json") as verb, verbs.held():
         verb.process.send_signal(signal.SIGINT)
         out, _ = verb.process.communicate(timeout=BOUND_SECONDS)
     result = json.loads(out.splitlines()[-1])
     assert (verb.process.returncode, result["event"], result["status"]) == (130, "result", "paused")
     assert result["exit_code"] == 130
-    with desk.answering("at last"):
-        events = desk.lines("resume", result["run"], "--json")
+    with verbs.answering("at last"):
+        events = verbs.lines("resume", result["run"], "--json")
     assert [event["event"] for event in events] == ["task.ended", "run.ended", "result"]
     assert events[-1]["status"] == "succeeded"
     assert events[-1]["tasks"]["hold"]["result"]["steps"]["wait"]["text"] == "at last"
-    calls = desk.json("journal", "show", "last")
+    calls = verbs.json("journal", "show", "last")
     assert [c["facts"]["step"] for c in calls if c["event"] == "call.begin"] == ["before", "wait", "wait", "after"]
 
 
 @pytest.mark.parametrize("how", ["twice", "kill"])
 @pytest.mark.either("how")
-def test_a_process_that_ended_at_once_is_gone_on_from_at_once(desk: RunDesk, how: str) -> None:
-    desk.rewrite(BASE + HELD)
-    with desk.started("run") as verb, desk.held():
+def test_a_process_that_ended_at_once_is_gone_on_from_at_once(verbs: RunVerbs, how: str) -> None:
+    verbs.rewrite(BASE + HELD)
+    with verbs.started("run") as verb, verbs.held():
         if how == "kill":
             verb.process.kill()
             assert verb.process.wait(BOUND_SECONDS) == -signal.SIGKILL
         else:
-            with desk.store_held():
+            with verbs.store_held():
                 verb.process.send_signal(signal.SIGINT)
                 verb.until("Ctrl-C again ends at once")
                 verb.process.send_signal(signal.SIGINT)
                 assert verb.process.wait(BOUND_SECONDS) == 130
-    with desk.answering("x"):
-        assert desk.result("resume", "last")["status"] == "succeeded"
+    with verbs.answering("x"):
+        assert verbs.result("resume", "last")["status"] == "succeeded"
 
 
-def test_on_a_terminal_it_is_drawn_and_keys_answer_what_agents_ask(desk: RunDesk) -> None:
-    desk.rewrite(BASE.replace("[[agents]]", '[[agents]]\napproval = "all"') + TWO)
-    with desk.terminal("run") as (terminal, verb):
+def test_on_a_terminal_it_is_drawn_and_keys_answer_what_agents_ask(verbs: RunVerbs) -> None:
+    verbs.rewrite(BASE.replace("[[agents]]", '[[agents]]\napproval = "all"') + TWO)
+    with verbs.terminal("run") as (terminal, verb):
         terminal.send("y")  # before anything was asked
         terminal.expect_exact("ada asks for small.echo text=say")
         terminal.expect_exact("y: approve, n: reject")
-        assert len(desk.json("approvals")["approvals"]) == 1
+        assert len(verbs.json("approvals")["approvals"]) == 1
         terminal.send("y")
         terminal.expect_exact("bob asks for small.echo text=say")
         terminal.expect_exact("y: approve, n: reject")
@@ -231,34 +231,34 @@ def test_on_a_terminal_it_is_drawn_and_keys_answer_what_agents_ask(desk: RunDesk
         terminal.expect(r"one +.*succeeded.* ada +1 .*\r\n.*two +.*failed.* bob +1 ")
         terminal.expect(r"more: ccswarm runs show run_[0-9a-f]{8}, ccswarm logs run_[0-9a-f]{8}\r\n")
         assert verb.wait(BOUND_SECONDS) == 1
-    answers = [one for one in desk.lines("logs", "last", "--json") if one["event"] == "approval.answered"]
+    answers = [one for one in verbs.lines("logs", "last", "--json") if one["event"] == "approval.answered"]
     assert [(one["task"], one["approved"], one["by"]) for one in answers] == [
         ("one", True, getpass.getuser()),
         ("two", False, getpass.getuser()),
     ]
 
 
-def test_a_run_that_nobody_reads_of_any_longer_is_paused(desk: RunDesk) -> None:
+def test_a_run_that_nobody_reads_of_any_longer_is_paused(verbs: RunVerbs) -> None:
     again = task("again", step("wait", "pipe.read", path="${workspace}/pipe"), more='needs = ["hold"]')
-    desk.rewrite(BASE + HELD + again)
-    with desk.started("run") as verb:
-        with desk.held():
+    verbs.rewrite(BASE + HELD + again)
+    with verbs.started("run") as verb:
+        with verbs.held():
             assert verb.process.stdout
             verb.process.stdout.close()
         assert verb.process.wait(BOUND_SECONDS) == 1
-    said = desk.json("status")
+    said = verbs.json("status")
     assert (said["status"], said["tasks"]["hold"]["status"]) == ("paused", "succeeded")
     assert said["tasks"]["again"]["status"] in ("queued", "paused")  # it may have been let go already
 
 
-def test_who_watches_a_run_that_somebody_pauses_is_told(desk: RunDesk) -> None:
-    desk.rewrite(BASE + HELD)
-    with desk.started("run") as verb, desk.held():
-        assert desk.json("pause", "last")["status"] == "paused"
+def test_who_watches_a_run_that_somebody_pauses_is_told(verbs: RunVerbs) -> None:
+    verbs.rewrite(BASE + HELD)
+    with verbs.started("run") as verb, verbs.held():
+        assert verbs.json("pause", "last")["status"] == "paused"
         out, err = verb.process.communicate(timeout=BOUND_SECONDS)
     run = out.split()[0].decode()
     assert (verb.process.returncode, err.decode()) == (3, f"next: ccswarm resume {run[:12]}\n")
-    assert desk.json("cancel", run)["status"] == "cancelled"
-    assert f"{run} is over: cancelled" in desk.run("pause", run, code=2).err
-    with desk.answering("x"):
-        assert desk.result("resume", run)["status"] == "succeeded"
+    assert verbs.json("cancel", run)["status"] == "cancelled"
+    assert f"{run} is over: cancelled" in verbs.run("pause", run, code=2).err
+    with verbs.answering("x"):
+        assert verbs.result("resume", run)["status"] == "succeeded"

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from ccswarm.journal.writer import Journal, Record, read
-from tests.ccswarm.support.verbs import ROOT, Desk, agent, server
+from tests.ccswarm.support.verbs import ROOT, Verbs, agent, server
 
 CRASH = server("broken", "no_server", "crash")
 SMALL = server("small", "plain", "legacy", more="trusted = true")
@@ -47,22 +47,22 @@ steps = [{ id = "s", tool = "small.die" }]
 
 
 @pytest.fixture
-def desk(home: Path) -> Desk:
-    return Desk(home, SMALL + AGENTS + PLAN)
+def verbs(home: Path) -> Verbs:
+    return Verbs(home, SMALL + AGENTS + PLAN)
 
 
-def records(desk: Desk, event: str) -> Iterator[Record]:
-    return (record for record in read(desk.state / "journal") if record.event == event)
+def records(verbs: Verbs, event: str) -> Iterator[Record]:
+    return (record for record in read(verbs.state / "journal") if record.event == event)
 
 
-def test_tools_of_all_servers_and_why_one_has_none(desk: Desk) -> None:
-    desk.rewrite(CRASH + SMALL)
-    said = desk.run("tools")
+def test_tools_of_all_servers_and_why_one_has_none(verbs: Verbs) -> None:
+    verbs.rewrite(CRASH + SMALL)
+    said = verbs.run("tools")
     rows = {row[0]: row[1:] for row in said.rows}
     assert rows["small.echo"] == ["read-only, keyed", "Does echo."]
     assert rows["small.die"] == ["may destroy", "Does die."]
     assert said.err.startswith("warning: server broken ended with exit code 3. Its last output:")
-    told = desk.json("tools")
+    told = verbs.json("tools")
     broken, small = told["servers"]
     assert (broken["server"], broken["tools"]) == ("broken", 0)
     assert broken["problem"].startswith("server broken ended with exit code 3")
@@ -71,100 +71,100 @@ def test_tools_of_all_servers_and_why_one_has_none(desk: Desk) -> None:
     assert echo["input_schema"]["properties"]["text"] == {"type": "string"}
 
 
-def test_tools_fail_only_when_no_server_works(desk: Desk) -> None:
-    desk.rewrite(CRASH)
-    said = desk.run("tools", code=1)
+def test_tools_fail_only_when_no_server_works(verbs: Verbs) -> None:
+    verbs.rewrite(CRASH)
+    said = verbs.run("tools", code=1)
     assert said.out == ""
     assert "no licence found" in said.err
-    assert desk.json("tools", code=1)["tools"] == []
-    desk.rewrite("")
-    assert "no server is configured" in desk.run("tools", code=2).err
+    assert verbs.json("tools", code=1)["tools"] == []
+    verbs.rewrite("")
+    assert "no server is configured" in verbs.run("tools", code=2).err
 
 
-def test_tools_of_one_agent_and_of_one_server(desk: Desk) -> None:
-    with desk.file.open("a") as file:
+def test_tools_of_one_agent_and_of_one_server(verbs: Verbs) -> None:
+    with verbs.file.open("a") as file:
         file.write(CRASH)
-    rows = {row[0]: row[1] for row in desk.run("tools", "--agent", "ada", "--server", "small").rows}
+    rows = {row[0]: row[1] for row in verbs.run("tools", "--agent", "ada", "--server", "small").rows}
     assert rows["small.echo"] == "read-only, keyed"
     assert rows["small.die"] == "may destroy, asks a person"
     assert {name.partition(".")[2][0] for name in rows} == {"d", "e"}
-    assert desk.run("tools", "-a", "bob", "-s", "small").out == ""
-    assert "did you mean ada?" in desk.run("tools", "--agent", "adda", code=2).err
-    assert "there is no server 'x'" in desk.run("tools", "--server", "x", code=2).err
+    assert verbs.run("tools", "-a", "bob", "-s", "small").out == ""
+    assert "did you mean ada?" in verbs.run("tools", "--agent", "adda", code=2).err
+    assert "there is no server 'x'" in verbs.run("tools", "--server", "x", code=2).err
 
 
-def test_tools_of_the_swarm_itself(desk: Desk) -> None:
-    desk.rewrite(agent("ada", "swarm.*") + agent("bob", "swarm.list_agents"))
-    names = [row[0] for row in desk.run("tools").rows]
+def test_tools_of_the_swarm_itself(verbs: Verbs) -> None:
+    verbs.rewrite(agent("ada", "swarm.*") + agent("bob", "swarm.list_agents"))
+    names = [row[0] for row in verbs.run("tools").rows]
     assert names == ["swarm.list_agents", "swarm.read_messages", "swarm.send_message", "swarm.delegate"]
-    assert [row[:2] for row in desk.run("tools", "-a", "bob", "-s", "swarm").rows] == [[names[0], "read-only"]]
-    plan = desk.home / "plan.toml"
+    assert [row[:2] for row in verbs.run("tools", "-a", "bob", "-s", "swarm").rows] == [[names[0], "read-only"]]
+    plan = verbs.home / "plan.toml"
     plan.write_text('[[tasks]]\nid = "t"\nagent = "ada"\nsteps = [{ id = "s", tool = "swarm.send_message" }]')
-    assert "swarm.send_message needs to, text" in desk.run("plan", "check", "plan.toml", code=2).err
+    assert "swarm.send_message needs to, text" in verbs.run("plan", "check", "plan.toml", code=2).err
 
 
-def test_a_table_for_people(desk: Desk) -> None:
-    said = desk.run("tools", "--agent", "ada", terminal=True).out
+def test_a_table_for_people(verbs: Verbs) -> None:
+    said = verbs.run("tools", "--agent", "ada", terminal=True).out
     assert "TOOL" in said
     assert "small.echo" in said
-    assert "bob is granted none" in desk.run("tools", "--agent", "bob", terminal=True).out
+    assert "bob is granted none" in verbs.run("tools", "--agent", "bob", terminal=True).out
 
 
-def test_a_call_answers_and_is_on_record(desk: Desk) -> None:
-    assert desk.run("call", "small.echo", '{"text": "hello\\tyou"}').out == "hello\tyou\n"
-    begin, end = next(records(desk, "call.begin")), next(records(desk, "call.end"))
+def test_a_call_answers_and_is_on_record(verbs: Verbs) -> None:
+    assert verbs.run("call", "small.echo", '{"text": "hello\\tyou"}').out == "hello\tyou\n"
+    begin, end = next(records(verbs, "call.begin")), next(records(verbs, "call.end"))
     assert (begin.facts["agent"], begin.facts["tool"]) == ("person", "small.echo")
     assert (end.facts["call"], end.facts["status"]) == (begin.facts["call"], "ok")
-    told = desk.json("call", "small.echo", "text=again", "--agent", "ada")
+    told = verbs.json("call", "small.echo", "text=again", "--agent", "ada")
     assert (told["tool"], told["status"], told["text"]) == ("small.echo", "ok", "again")
     assert told["structured"]["params"]["arguments"] == {"text": "again"}
-    assert len(list((desk.state / "journal").iterdir())) == 1, "all calls of a machine are in one file"
+    assert len(list((verbs.state / "journal").iterdir())) == 1, "all calls of a machine are in one file"
 
 
-def test_members_are_json_but_where_the_tool_takes_text(desk: Desk) -> None:
+def test_members_are_json_but_where_the_tool_takes_text(verbs: Verbs) -> None:
     words = ["text=5", "count=5", 'list=[1, "a"]', "plain=a=b", "empty=", "yes=true"]
-    arguments = desk.json("call", "small.echo", *words)["structured"]["params"]["arguments"]
+    arguments = verbs.json("call", "small.echo", *words)["structured"]["params"]["arguments"]
     assert arguments == {"text": "5", "count": 5, "list": [1, "a"], "plain": "a=b", "empty": "", "yes": True}
 
 
-def test_a_terminal_is_not_steered_by_an_answer(desk: Desk) -> None:
-    assert desk.run("call", "small.echo", "text=a\x1b[2Jb\nc", terminal=True).out == "a\\x1b[2Jb\nc\n"
-    assert desk.run("call", "small.echo", "text=a\x1b[2Jb").out == "a\x1b[2Jb\n"
+def test_a_terminal_is_not_steered_by_an_answer(verbs: Verbs) -> None:
+    assert verbs.run("call", "small.echo", "text=a\x1b[2Jb\nc", terminal=True).out == "a\\x1b[2Jb\nc\n"
+    assert verbs.run("call", "small.echo", "text=a\x1b[2Jb").out == "a\x1b[2Jb\n"
 
 
-def test_a_tool_that_reports_an_error(desk: Desk) -> None:
-    said = desk.run("call", "small.fail", code=1)
+def test_a_tool_that_reports_an_error(verbs: Verbs) -> None:
+    said = verbs.run("call", "small.fail", code=1)
     assert said.out == "it did not work\n"
     assert said.err == "error tool_error: the tool reports an error\n"
-    assert desk.json("call", "small.die", "code=9", code=1)["status"] == "lost"
-    desk.rewrite(CRASH)
-    assert desk.json("call", "broken.x", code=1)["code"] == "server_unavailable"
+    assert verbs.json("call", "small.die", "code=9", code=1)["status"] == "lost"
+    verbs.rewrite(CRASH)
+    assert verbs.json("call", "broken.x", code=1)["code"] == "server_unavailable"
 
 
-def test_calls_at_the_same_time_are_in_files_of_their_own(desk: Desk) -> None:
-    desk.state.mkdir(parents=True, mode=0o700)
-    other = Journal(desk.state / "journal", f"{platform.node()}-call")
-    desk.run("call", "small.echo", "text=a")
+def test_calls_at_the_same_time_are_in_files_of_their_own(verbs: Verbs) -> None:
+    verbs.state.mkdir(parents=True, mode=0o700)
+    other = Journal(verbs.state / "journal", f"{platform.node()}-call")
+    verbs.run("call", "small.echo", "text=a")
     other.close()
-    assert {record.worker for record in records(desk, "call.end")} == {f"{other.worker_id}-{os.getpid()}"}
+    assert {record.worker for record in records(verbs, "call.end")} == {f"{other.worker_id}-{os.getpid()}"}
 
 
-def test_a_call_that_takes_too_long(desk: Desk) -> None:
-    said = desk.run("call", "small.hold", "name=a", "--timeout", "0.1", code=1)
+def test_a_call_that_takes_too_long(verbs: Verbs) -> None:
+    said = verbs.run("call", "small.hold", "name=a", "--timeout", "0.1", code=1)
     assert said.err.startswith("error call_timed_out: server small did not answer hold within 0.1 s")
 
 
-def test_ctrl_c_cancels_a_call_and_that_is_on_record(desk: Desk) -> None:
+def test_ctrl_c_cancels_a_call_and_that_is_on_record(verbs: Verbs) -> None:
     def interrupt() -> None:
-        while not any(records(desk, "call.begin")):
+        while not any(records(verbs, "call.begin")):
             pass
         os.kill(os.getpid(), signal.SIGINT)
 
     thread = threading.Thread(target=interrupt)
     thread.start()
-    desk.run("call", "small.hold", "name=a", code=130)
+    verbs.run("call", "small.hold", "name=a", code=130)
     thread.join()
-    assert next(records(desk, "call.end")).facts["status"] == "cancelled"
+    assert next(records(verbs, "call.end")).facts["status"] == "cancelled"
 
 
 @pytest.mark.parametrize(
@@ -182,80 +182,80 @@ def test_ctrl_c_cancels_a_call_and_that_is_on_record(desk: Desk) -> None:
         (["small.echo", "--timeout", "0"], "0"),
     ],
 )
-def test_a_call_that_makes_no_sense(desk: Desk, words: list[str], problem: str) -> None:
-    said = desk.run("call", *words, code=2)
+def test_a_call_that_makes_no_sense(verbs: Verbs, words: list[str], problem: str) -> None:
+    said = verbs.run("call", *words, code=2)
     assert said.out == ""
     assert problem in said.err
 
 
-def test_a_call_as_an_agent_is_judged_as_its_calls_are(desk: Desk) -> None:
-    assert desk.json("call", "small.echo", "--agent", "bob", code=1)["code"] == "not_granted"
-    said = desk.run("call", "small.elicit", "--agent", "ada", code=1)
+def test_a_call_as_an_agent_is_judged_as_its_calls_are(verbs: Verbs) -> None:
+    assert verbs.json("call", "small.echo", "--agent", "bob", code=1)["code"] == "not_granted"
+    said = verbs.run("call", "small.elicit", "--agent", "ada", code=1)
     assert said.err.startswith("error approval_needed: a person must approve small.elicit")
     assert "--yes" in said.err
-    refused = [record.facts["code"] for record in records(desk, "call.refused")]
+    refused = [record.facts["code"] for record in records(verbs, "call.refused")]
     assert refused == ["not_granted", "approval_needed"]
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("AI_SESSION_ID", "s1")
-        said = desk.run("call", "small.elicit", "--agent", "ada", "--yes", code=3)
+        said = verbs.run("call", "small.elicit", "--agent", "ada", "--yes", code=3)
         assert "inside a session of ai-session a person's agreement is not accepted" in said.err
-    assert desk.json("call", "small.elicit", "--agent", "ada", "--yes")["status"] == "ok"
-    assert next(records(desk, "call.begin")).facts["approval"].startswith("by ")
+    assert verbs.json("call", "small.elicit", "--agent", "ada", "--yes")["status"] == "ok"
+    assert next(records(verbs, "call.begin")).facts["approval"].startswith("by ")
 
 
-def test_agents(desk: Desk) -> None:
-    ada, bob = desk.run("agents").rows
+def test_agents(verbs: Verbs) -> None:
+    ada, bob = verbs.run("agents").rows
     assert ada == ["ada", "coder", "", "playbook", "small.e*, small.d*, broken.*", "destructive", "shared"]
     assert bob[:2] == ["bob", "coder"]
-    assert [one["name"] for one in desk.json("agents")["agents"]] == ["ada", "bob"]
-    desk.rewrite("[swarm]\nmax_agents = 1\n" + AGENTS)
-    assert "swarm.max_agents is 1" in desk.run("agents", terminal=True).out
+    assert [one["name"] for one in verbs.json("agents")["agents"]] == ["ada", "bob"]
+    verbs.rewrite("[swarm]\nmax_agents = 1\n" + AGENTS)
+    assert "swarm.max_agents is 1" in verbs.run("agents", terminal=True).out
 
 
-def test_tasks_in_the_order_they_go_on(desk: Desk) -> None:
-    rows = [row[:6] for row in desk.run("tasks").rows]
+def test_tasks_in_the_order_they_go_on(verbs: Verbs) -> None:
+    rows = [row[:6] for row in verbs.run("tasks").rows]
     assert rows == [
         ["1", "first", "ada", "critical", "", "1"],
         ["1", "look", "ada", "high", "", "2"],
         ["2", "tell", "ada", "medium", "look, first", "1"],
     ]
-    assert desk.json("tasks")["tasks"][1]["text"] == "Look at it."
-    (desk.home / "plan.toml").write_text('steps = [{ id = "s", tool = "small.echo" }]')
-    assert [row[1:3] for row in desk.run("tasks", "plan.toml").rows] == [["main", "ada, bob"]]
+    assert verbs.json("tasks")["tasks"][1]["text"] == "Look at it."
+    (verbs.home / "plan.toml").write_text('steps = [{ id = "s", tool = "small.echo" }]')
+    assert [row[1:3] for row in verbs.run("tasks", "plan.toml").rows] == [["main", "ada, bob"]]
 
 
-def test_a_plan_is_checked_with_the_servers_it_calls(desk: Desk) -> None:
-    with desk.file.open("a") as file:
+def test_a_plan_is_checked_with_the_servers_it_calls(verbs: Verbs) -> None:
+    with verbs.file.open("a") as file:
         file.write(CRASH)  # no step calls it
-    assert desk.json("plan", "check") == {
+    assert verbs.json("plan", "check") == {
         "valid": True,
-        "plan": str(desk.file),
+        "plan": str(verbs.file),
         "tasks": 3,
         "steps": 4,
         "agents": 2,
         "servers_asked": True,
     }
-    plan = desk.home / "plan.toml"
+    plan = verbs.home / "plan.toml"
     plan.write_text('[[tasks]]\nid = "t"\nagent = "ada"\nsteps = [{ id = "s", tool = "small.ecko" }]')
-    error = desk.json("plan", "check", "plan.toml", code=2)["error"]
+    error = verbs.json("plan", "check", "plan.toml", code=2)["error"]
     assert error["code"] == "plan_invalid"
     assert "task t: step s: tool small.ecko" in error["message"]
-    assert desk.json("plan", "check", "plan.toml", "--offline")["servers_asked"] is False
+    assert verbs.json("plan", "check", "plan.toml", "--offline")["servers_asked"] is False
 
 
-def test_a_plan_whose_server_does_not_work(desk: Desk) -> None:
-    with desk.file.open("a") as file:
+def test_a_plan_whose_server_does_not_work(verbs: Verbs) -> None:
+    with verbs.file.open("a") as file:
         file.write(CRASH)
-    plan = desk.home / "plan.toml"
+    plan = verbs.home / "plan.toml"
     plan.write_text('[[tasks]]\nid = "t"\nagent = "ada"\nsteps = [{ id = "s", tool = "broken.x" }]')
-    said = desk.run("plan", "check", "plan.toml", code=1)
+    said = verbs.run("plan", "check", "plan.toml", code=1)
     assert said.err.startswith("error server_unavailable: server broken ended with exit code 3")
     assert "--offline" in said.err
-    desk.run("plan", "check", "plan.toml", "--offline")
+    verbs.run("plan", "check", "plan.toml", "--offline")
 
 
-def test_a_plan_is_shown_step_by_step(desk: Desk) -> None:
-    rows = desk.run("plan", "show").rows
+def test_a_plan_is_shown_step_by_step(verbs: Verbs) -> None:
+    rows = verbs.run("plan", "show").rows
     assert [row[:5] for row in rows] == [
         ["1", "first", "ada", "s", "small.echo"],
         ["1", "look", "ada", "one", "small.echo"],
@@ -264,61 +264,61 @@ def test_a_plan_is_shown_step_by_step(desk: Desk) -> None:
         ["2", "tell", "ada", "s", "small.die"],
     ]
     assert rows[2][5:] == ["one", "${steps.one.text} != x, for each of [1, 2]"]
-    assert desk.json("plan", "show")["stages"] == [["first", "look"], ["tell"]]
+    assert verbs.json("plan", "show")["stages"] == [["first", "look"], ["tell"]]
 
 
-def test_a_plan_that_goes_in_circles(desk: Desk) -> None:
-    plan = desk.home / "plan.toml"
+def test_a_plan_that_goes_in_circles(verbs: Verbs) -> None:
+    plan = verbs.home / "plan.toml"
     plan.write_text('tasks = [{ id = "a", needs = ["b"] }, { id = "b", needs = ["a"] }]')
     for verb in (["plan", "show"], ["tasks"]):
-        assert json.loads(desk.run(*verb, "plan.toml", "--json", code=2).out)["error"]["code"] == "plan_invalid"
+        assert json.loads(verbs.run(*verb, "plan.toml", "--json", code=2).out)["error"]["code"] == "plan_invalid"
     plan.write_text("")
-    desk.rewrite(SMALL)
-    assert "there are no tasks" in desk.run("plan", "check", "plan.toml", code=2).err
+    verbs.rewrite(SMALL)
+    assert "there are no tasks" in verbs.run("plan", "check", "plan.toml", code=2).err
 
 
-def test_a_plan_is_asked_for_brains_grants_and_clones_before_anything_costs(desk: Desk) -> None:
+def test_a_plan_is_asked_for_brains_grants_and_clones_before_anything_costs(verbs: Verbs) -> None:
     thinking = (
         agent("kim", "smal.*", "small.ecko", "small.*", more='brain = "gpt"')
         + agent("lee", "small.*", more='brain = "llm"\nworkspace = "clone"')
         + agent("max", "small.*", more='brain = "cli"\nsettings = { program = "other", command = ["no-such-program"] }')
         + "".join(f'[[tasks]]\nid = "{name}"\nagent = "{name}"\ntext = "Do it."\n' for name in ("kim", "lee", "max"))
     )
-    desk.rewrite(SMALL + thinking)
-    message = desk.json("plan", "check", code=2)["error"]["message"]
+    verbs.rewrite(SMALL + thinking)
+    message = verbs.json("plan", "check", code=2)["error"]["message"]
     for problem in (
         "agent kim: grant smal.*: server smal, which does not exist (did you mean small?)",
         "agent kim: grant small.ecko, which does not exist (did you mean small.echo?)",
         "brain",
         "agent lee: settings: ",
         "agent max: no-such-program is not installed",
-        f"agent lee: works in a clone, and {desk.home} is not a git repository with a commit (git init && git add",
+        f"agent lee: works in a clone, and {verbs.home} is not a git repository with a commit (git init && git add",
     ):
         assert problem in message
     assert "gpt" in message
-    desk.run("plan", "check", "--offline")
+    verbs.run("plan", "check", "--offline")
     for words in (["init", "-q"], ["add", "ccswarm.toml"], ["commit", "-q", "-m", "all"]):
-        subprocess.run(["git", "-c", "user.name=a", "-c", "user.email=a@b", *words], cwd=desk.home, check=True)
-    message = desk.json("plan", "check", code=2)["error"]["message"]
-    assert f"agent lee: works in a clone: git has no author for commits in {desk.home}" in message
+        subprocess.run(["git", "-c", "user.name=a", "-c", "user.email=a@b", *words], cwd=verbs.home, check=True)
+    message = verbs.json("plan", "check", code=2)["error"]["message"]
+    assert f"agent lee: works in a clone: git has no author for commits in {verbs.home}" in message
     for setting in (("user.name", "a"), ("user.email", "a@b")):
-        subprocess.run(["git", "config", *setting], cwd=desk.home, check=True)
-    assert "works in a clone" not in desk.json("plan", "check", code=2)["error"]["message"]
-    with desk.file.open("a") as file:
+        subprocess.run(["git", "config", *setting], cwd=verbs.home, check=True)
+    assert "works in a clone" not in verbs.json("plan", "check", code=2)["error"]["message"]
+    with verbs.file.open("a") as file:
         file.write("\n")
-    desk.run("trust", "--yes", "ccswarm.toml")
-    uncommitted = f"agent lee: works in a clone: {desk.home} has uncommitted changes"
-    assert uncommitted in desk.json("plan", "check", code=2)["error"]["message"]
+    verbs.run("trust", "--yes", "ccswarm.toml")
+    uncommitted = f"agent lee: works in a clone: {verbs.home} has uncommitted changes"
+    assert uncommitted in verbs.json("plan", "check", code=2)["error"]["message"]
 
 
-def test_what_a_trusted_server_says_of_its_tools_is_told(desk: Desk) -> None:
-    assert "believed" not in desk.run("tools").err
-    assert [one["trusted"] for one in desk.json("tools")["servers"]] == [True, True]
-    desk.rewrite(server("small", "plain", "legacy") + agent("ada", "small.*"))
-    said = desk.run("tools", "--server", "small")
+def test_what_a_trusted_server_says_of_its_tools_is_told(verbs: Verbs) -> None:
+    assert "believed" not in verbs.run("tools").err
+    assert [one["trusted"] for one in verbs.json("tools")["servers"]] == [True, True]
+    verbs.rewrite(server("small", "plain", "legacy") + agent("ada", "small.*"))
+    said = verbs.run("tools", "--server", "small")
     assert "small is not trusted about what its tools do" in said.err
     assert {row[1].partition(",")[0] for row in said.rows} == {"may destroy"}
-    assert [one["trusted"] for one in desk.json("tools", "-s", "small")["servers"]] == [False]
+    assert [one["trusted"] for one in verbs.json("tools", "-s", "small")["servers"]] == [False]
 
 
 def test_ai_session_is_trusted_in_every_configuration_that_is_shipped_or_told() -> None:

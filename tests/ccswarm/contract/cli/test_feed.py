@@ -10,7 +10,7 @@ import pytest
 from ccswarm.cli.parameters import person
 from tests.ccswarm.contract.cli.test_cli_merge import CONFIG, WRITE, Project
 from tests.ccswarm.support.feed_client import Feed, feed
-from tests.ccswarm.support.runs import BASE, HELD, RunDesk, step, task
+from tests.ccswarm.support.runs import BASE, HELD, RunVerbs, step, task
 from tests.ccswarm.support.verbs import agent
 
 
@@ -21,9 +21,9 @@ def asked(home: Path) -> Project:
     small = CONFIG.split("[[agents]]")[0]
     text = CONFIG.replace(small, small + BASE[BASE.index("[[mcp.servers]]") : BASE.index("[[agents]]")])
     text = text.replace('merge = "ask"', 'merge = "ask"\nbudget = { calls = 40 }')
-    desk = Project(home, text + task("t", WRITE, more=f'agent = "ada"\ntext = "write"\n{gate}'))
-    assert "asks: merge 1 file" in desk.run("run", "--no-wait", code=3).out
-    return desk
+    verbs = Project(home, text + task("t", WRITE, more=f'agent = "ada"\ntext = "write"\n{gate}'))
+    assert "asks: merge 1 file" in verbs.run("run", "--no-wait", code=3).out
+    return verbs
 
 
 def code(answer: dict[str, dict[str, str]]) -> str:
@@ -106,14 +106,14 @@ def test_work_is_given_back_with_a_comment_and_no_agent_agrees(asked: Project) -
 def test_a_yes_may_count_for_more_and_a_run_is_cancelled(home: Path) -> None:
     steps = (step("a", text="one"), step("b", text="one"), step("c", text="\u202etwo"))
     careful = BASE.replace(agent("ada", "small.*", "pipe.*"), agent("ada", "small.*", more='approval = "all"'))
-    desk = RunDesk(home, careful + task("t", *steps, more='agent = "ada"'))
-    desk.run("run", "--no-wait", code=3)
+    verbs = RunVerbs(home, careful + task("t", *steps, more='agent = "ada"'))
+    verbs.run("run", "--no-wait", code=3)
     with feed(home) as told:
         (question,) = told.ask("questions")["questions"]
         assert question["arguments"] == [{"name": "text", "value": "one"}]
         assert question["answers"] == ["once", "command", "tool", "run"]
         told.ask("answer", question=question["id"], approved=True, scope="command")
-        assert "two" in desk.run("resume", "last", "--no-wait", code=3).out, "the same call was not asked about again"
+        assert "two" in verbs.run("resume", "last", "--no-wait", code=3).out, "the same call was not asked about again"
         (question,) = told.ask("questions")["questions"]
         assert question["arguments"] == [{"name": "text", "value": "\u202etwo"}]
         (row,) = told.ask("list")["runs"]
@@ -123,11 +123,11 @@ def test_a_yes_may_count_for_more_and_a_run_is_cancelled(home: Path) -> None:
 
 def test_a_run_is_checked_and_begun_and_goes_on_by_itself(home: Path) -> None:
     """Of the configuration's tasks; the one who began it is on record."""
-    desk = RunDesk(home, BASE + task("t", step("say"), more='agent = "ada"'))
+    verbs = RunVerbs(home, BASE + task("t", step("say"), more='agent = "ada"'))
     plans(home)
     with feed(home) as told:
         there = told.ask("beginnings")
-        assert (there["configuration"], there["tasks"], there["takes_words"]) == (str(desk.file), 1, False)
+        assert (there["configuration"], there["tasks"], there["takes_words"]) == (str(verbs.file), 1, False)
         assert there["plans"] == [{"file": "plans/hold.toml", "tasks": 1}]
         for wrong in ({"file": "../two.toml"}, {"words": 3}, {"words": "a", "file": "plans/hold.toml"}, {"words": "a"}):
             assert code(told.ask("check", **wrong)) == "usage_invalid", wrong
@@ -142,7 +142,7 @@ def test_a_run_is_checked_and_begun_and_goes_on_by_itself(home: Path) -> None:
         found = over(told, run, "succeeded")
         assert (found["name"], found["begun_by"]) == ("first", person())
 
-        desk.file.write_text(desk.file.read_text().replace('text = "say"', 'text = "more"'))
+        verbs.file.write_text(verbs.file.read_text().replace('text = "say"', 'text = "more"'))
         changed = told.ask("check")
         assert "ccswarm trust" in changed["problems"][-1]
         assert code(told.ask("start", digest=changed["digest"])) == "config_changed"
@@ -151,7 +151,7 @@ def test_a_run_is_checked_and_begun_and_goes_on_by_itself(home: Path) -> None:
 
 @pytest.mark.torture
 def test_a_plan_is_begun_paused_and_gone_on_with(home: Path) -> None:
-    desk = RunDesk(home, BASE + task("t", step("say"), more='agent = "ada"'))
+    verbs = RunVerbs(home, BASE + task("t", step("say"), more='agent = "ada"'))
     plans(home)
     with feed(home, AI_SESSION_ID="s_1") as told:
         digest = told.ask("check")["digest"]
@@ -160,12 +160,12 @@ def test_a_plan_is_begun_paused_and_gone_on_with(home: Path) -> None:
         shown = told.ask("check", file="plans/hold.toml")
         assert [one["task"] for one in shown["tasks"]] == ["hold"]
         run = told.ask("start", file="plans/hold.toml", digest=shown["digest"])["run"]
-        with desk.held():
+        with verbs.held():
             told.ask("pause", run=run)
         over(told, run, "paused")
         left(told)
         assert told.ask("resume", run=run) == {"run": run}
-        with desk.held() as pipe:
+        with verbs.held() as pipe:
             pipe.write("now")
         over(told, run, "succeeded")
         assert code(told.ask("resume", run=run)) == "usage_invalid"

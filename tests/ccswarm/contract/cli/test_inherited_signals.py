@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.ccswarm.support.runs import BASE, BOUND_SECONDS, HELD, RunDesk
+from tests.ccswarm.support.runs import BASE, BOUND_SECONDS, HELD, RunVerbs
 from tests.ccswarm.support.verbs import LINE, SERVERS
 
 DEAF = [sys.executable, str(SERVERS.parent / "deaf.py")]
@@ -21,23 +21,23 @@ USABLE = sum(1 << (number - 1) for number in signal.valid_signals())
 
 
 @pytest.fixture
-def desk(home: Path) -> RunDesk:
-    return RunDesk(home, BASE + HELD)
+def verbs(home: Path) -> RunVerbs:
+    return RunVerbs(home, BASE + HELD)
 
 
 def test_a_server_that_is_started_by_one_who_ignores_everything(home: Path) -> None:
     look = f"grep -E '^Sig(Blk|Ign)' /proc/self/status >{home}/masks; exec {sys.executable} {SERVERS}/plain.py"
-    desk = RunDesk(home, f'[[mcp.servers]]\nname = "small"\ncommand = "bash"\nargs = {json.dumps(["-c", look])}\n')
-    subprocess.run([*DEAF, *LINE, "tools"], env=desk.env, cwd=home, check=True, capture_output=True)
+    verbs = RunVerbs(home, f'[[mcp.servers]]\nname = "small"\ncommand = "bash"\nargs = {json.dumps(["-c", look])}\n')
+    subprocess.run([*DEAF, *LINE, "tools"], env=verbs.env, cwd=home, check=True, capture_output=True)
     words = (home / "masks").read_text().split()
     assert [int(mask, 16) & USABLE for mask in words[1::2]] == [0, 0]
 
 
-def test_a_run_goes_on_when_the_terminal_of_nohup_is_closed(desk: RunDesk) -> None:
+def test_a_run_goes_on_when_the_terminal_of_nohup_is_closed(verbs: RunVerbs) -> None:
     with subprocess.Popen(
-        [*NOHUP, *LINE, "run", "--json"], env=desk.env, cwd=desk.home, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+        [*NOHUP, *LINE, "run", "--json"], env=verbs.env, cwd=verbs.home, stdout=subprocess.PIPE, stderr=subprocess.PIPE
     ) as verb:
-        with desk.held() as pipe:
+        with verbs.held() as pipe:
             for number in (signal.SIGHUP, signal.SIGINT):
                 verb.send_signal(number)
             pipe.write("at last")

@@ -14,21 +14,21 @@ from ccswarm.config import config
 from ccswarm.runs.notices import make_notifier, with_notices
 from ccswarm.telemetry.base import KnownExecution, Telemetry
 from tests.ccswarm.contract.cli.test_cli_approvals import QUICK, STEPS, over, submitted
-from tests.ccswarm.support.verbs import Desk, agent, agreed, server
-from tests.support.notices import Told, told_in
+from tests.ccswarm.support.verbs import Verbs, agent, agreed, server
+from tests.support.notices import NoticeReader, reading_notices
 
 
 @pytest.fixture
-def told(home: Path) -> Iterator[Told]:
+def told(home: Path) -> Iterator[NoticeReader]:
     own = home / ".config/ccswarm"
     own.mkdir(parents=True)
-    with told_in(own) as told:
+    with reading_notices(own) as told:
         (own / "config.toml").write_text(f'[notify]\nseconds = 60\ncommand = ["{told.program}"]\n')
         yield told
 
 
 @pytest.mark.anyio
-async def test_the_end_of_a_run_is_told_and_no_question_that_is_answered_at_once(told: Told) -> None:
+async def test_the_end_of_a_run_is_told_and_no_question_that_is_answered_at_once(told: NoticeReader) -> None:
     async def work(status: str) -> dict[str, str]:
         return {"status": status}
 
@@ -55,48 +55,48 @@ async def test_the_end_of_a_run_is_told_and_no_question_that_is_answered_at_once
 
 
 @pytest.mark.torture  # a worker starts
-def test_a_run_that_waits_and_its_end_are_told(home: Path, told: Told) -> None:
-    desk = Desk(home)
-    desk.rewrite(QUICK + server("small", "plain") + agent("ada", "small.echo", more='approval = "all"') + STEPS)
-    sent = desk.json("notify", "test")
+def test_a_run_that_waits_and_its_end_are_told(home: Path, told: NoticeReader) -> None:
+    verbs = Verbs(home)
+    verbs.rewrite(QUICK + server("small", "plain") + agent("ada", "small.echo", more='approval = "all"') + STEPS)
+    sent = verbs.json("notify", "test")
     assert (sent, told.next()["event"]) == ({"sent": [{"way": "command", "problem": ""}]}, "test")
-    with desk.worker("--id", "one") as worker:
+    with verbs.worker("--id", "one") as worker:
         worker.until("carries out queued runs")
-        (run,) = submitted(desk)
+        (run,) = submitted(verbs)
         asked = told.next()
-        (question,) = desk.json("approvals")["approvals"]
+        (question,) = verbs.json("approvals")["approvals"]
         assert (asked["event"], asked["facts"]) == ("question", {"question": question["id"]})
         assert "rm -rf" not in json.dumps(asked)
-        desk.run("approve", question["id"])
-        assert over(desk, run).result["status"] == "succeeded"
+        verbs.run("approve", question["id"])
+        assert over(verbs, run).result["status"] == "succeeded"
         ended = told.next()
     assert (ended["event"], ended["facts"]) == ("run", {"run": run, "status": "succeeded"})
 
 
 def test_no_project_and_no_plan_says_where_a_person_is_told(home: Path) -> None:
     notify = '[notify]\nwebhook = "http://127.0.0.1:1/"\n'
-    desk = Desk(home, QUICK + notify + agent("ada") + STEPS)
+    verbs = Verbs(home, QUICK + notify + agent("ada") + STEPS)
     assert (
         "[notify] is allowed in your own configuration only, not in a project's file"
-        in desk.run("config", "check", code=2).err
+        in verbs.run("config", "check", code=2).err
     )
-    assert "not in a project's file" in desk.run("worker", code=2).err
-    desk.rewrite(QUICK + agent("ada"))
+    assert "not in a project's file" in verbs.run("worker", code=2).err
+    verbs.rewrite(QUICK + agent("ada"))
     (home / "plan.toml").write_text(notify + STEPS)
-    assert "not in a plan" in desk.run("run", "plan.toml", code=2).err
-    said = desk.run("notify", "test", code=2)
+    assert "not in a plan" in verbs.run("run", "plan.toml", code=2).err
+    said = verbs.run("notify", "test", code=2)
     assert "no way to notify you is configured" in said.err
 
 
-def test_a_way_that_changed_since_it_was_used_is_not_taken(home: Path, told: Told) -> None:
-    desk, own = Desk(home), home / ".config/ccswarm/config.toml"
+def test_a_way_that_changed_since_it_was_used_is_not_taken(home: Path, told: NoticeReader) -> None:
+    verbs, own = Verbs(home), home / ".config/ccswarm/config.toml"
     (finding,) = doctor.notices(None)
     assert (finding.state, finding.detail) == ("ok", "command; ccswarm notify test tries them")
-    agreed(own, desk.state)
+    agreed(own, verbs.state)
     own.write_text(own.read_text() + 'ntfy = "http://127.0.0.1:1/"\n')
-    assert "no way to notify you" in desk.run("notify", "test", code=2).err
-    desk.run("trust", "--yes", str(own))
-    ways = {one["way"]: one["problem"] for one in desk.json("notify", "test", code=1)["sent"]}
+    assert "no way to notify you" in verbs.run("notify", "test", code=2).err
+    verbs.run("trust", "--yes", str(own))
+    ways = {one["way"]: one["problem"] for one in verbs.json("notify", "test", code=1)["sent"]}
     assert (ways["command"], "cannot be reached" in ways["ntfy"], told.next()["event"]) == ("", True, "test")
 
 
@@ -104,7 +104,7 @@ def test_no_program_of_an_agents_is_run(home: Path) -> None:
     own, project = home / ".config/ccswarm", home / "project"
     own.mkdir(parents=True)
     project.mkdir()
-    with told_in(project) as told:
+    with reading_notices(project) as told:
         (own / "config.toml").write_text(f'[notify]\ncommand = ["{told.program}"]\n')
-        (sent,) = Desk(project).json("notify", "test", code=1)["sent"]
+        (sent,) = Verbs(project).json("notify", "test", code=1)["sent"]
         assert sent["problem"].endswith("is where agents may write: put it next to your configuration")

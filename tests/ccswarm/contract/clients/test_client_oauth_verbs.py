@@ -19,7 +19,7 @@ from ccswarm.config import config
 from ccswarm.errors import LoginNeeded
 from ccswarm.runs import app, service
 from tests.ccswarm.support.oauth_servers import World, world
-from tests.ccswarm.support.verbs import Desk
+from tests.ccswarm.support.verbs import Verbs
 from tests.support.bounds import BOUND_SECONDS
 from tests.support.forked_awaited import Awaited, awaited
 
@@ -50,7 +50,7 @@ class Place:
 
     async def say(self, *words: str, code: int = 0) -> Any:
         """What a verb tells in JSON that needs no process of its own."""
-        said = await asyncio.to_thread(Desk(self.home).run, *words, "--json", code=code)
+        said = await asyncio.to_thread(Verbs(self.home).run, *words, "--json", code=code)
         return json.loads(said.out)
 
     async def run(self, *words: str, **more: Any) -> tuple[int, str, str]:

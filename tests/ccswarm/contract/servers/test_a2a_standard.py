@@ -23,7 +23,7 @@ from tests.ccswarm.support.a2a_standard_server import (
     served,
     text_message,
 )
-from tests.ccswarm.support.runs import RunDesk
+from tests.ccswarm.support.runs import RunVerbs
 from tests.conftest import client_environment, environment
 
 SAY: dict[str, Any] = {"id": "say", "tool": "small.echo", "args": {"text": "hi"}}
@@ -33,13 +33,13 @@ COMPLETED, WORKING, WAITS = "TASK_STATE_COMPLETED", "TASK_STATE_WORKING", "TASK_
 
 
 @pytest.fixture(scope="module")
-def desk(shared_home: Path) -> RunDesk:
-    return RunDesk(shared_home, TEXT)
+def verbs(shared_home: Path) -> RunVerbs:
+    return RunVerbs(shared_home, TEXT)
 
 
 @pytest.fixture(scope="module")
-def server(desk: RunDesk) -> Iterator[Served]:
-    with served(desk) as server:
+def server(verbs: RunVerbs) -> Iterator[Served]:
+    with served(verbs) as server:
         yield server
 
 
@@ -66,7 +66,7 @@ def file_part(text: str, **about: str) -> dict[str, Any]:
     return {"raw": base64.b64encode(text.encode()).decode(), **about}
 
 
-def test_a_message_of_either_version_is_a_run_and_its_result_an_artifact(wire: Wire, desk: RunDesk) -> None:
+def test_a_message_of_either_version_is_a_run_and_its_result_an_artifact(wire: Wire, verbs: RunVerbs) -> None:
     message = text_message("count the stars", metadata={"agent": "ada"})
     task = wire.ask("SendMessage", message=message)["task"]
     assert set(task) == {"id", "contextId", "status", "artifacts", "history"}
@@ -75,7 +75,7 @@ def test_a_message_of_either_version_is_a_run_and_its_result_an_artifact(wire: W
     assert task["artifacts"][0]["metadata"] == {"status": "succeeded", "agent": "ada"}
     assert data_of(task)["steps"]["do"]["params"]["arguments"]["text"] == "count the stars"
     assert task["history"] == [{**message, "contextId": task["contextId"], "taskId": task["id"]}]
-    assert desk.json("runs", "show", task["id"])["status"] == "succeeded"
+    assert verbs.json("runs", "show", task["id"])["status"] == "succeeded"
     assert wire.ask("GetTask", id=task["id"]) == task
 
     old = wire.ask("tasks/get", id=task["id"])
@@ -254,7 +254,7 @@ def test_any_json_value_comes_back_as_it_was(server: Served, values: list[Any]) 
     assert json.dumps(task["history"][0]["parts"][0]["data"]["plan"]) == json.dumps(plan)
 
 
-def test_a_person_is_asked_and_the_peer_cannot_answer(wire: Wire, desk: RunDesk) -> None:
+def test_a_person_is_asked_and_the_peer_cannot_answer(wire: Wire, verbs: RunVerbs) -> None:
     task = wire.ask("SendMessage", message=text_message("may I?", metadata={"agent": "eve"}))["task"]
     assert task["status"]["state"] == WAITS
     words, approvals = task["status"]["message"]["parts"]
@@ -278,7 +278,7 @@ def test_a_person_is_asked_and_the_peer_cannot_answer(wire: Wire, desk: RunDesk)
 
     with wire.stream("SubscribeToTask", id=task["id"]) as events:
         assert next(events)["task"]["status"]["state"] == WAITS
-        desk.run("approve", question["id"])
+        verbs.run("approve", question["id"])
         states = [event["statusUpdate"]["status"]["state"] for event in events if "statusUpdate" in event]
     assert (states[0], states[-1]) == (WORKING, COMPLETED)
 
@@ -286,22 +286,22 @@ def test_a_person_is_asked_and_the_peer_cannot_answer(wire: Wire, desk: RunDesk)
     number = again["status"]["message"]["parts"][1]["data"]["approvals"][0]["id"]
     with wire.stream("tasks/resubscribe", id=again["id"]) as events:
         next(events)
-        desk.run("reject", number, "--reason", "not today")
+        verbs.run("reject", number, "--reason", "not today")
         *_, last = events
     assert (last["status"]["state"], last["final"]) == ("failed", True)
     assert "not today" in last["status"]["message"]["parts"][0]["text"]
 
 
-def test_a_task_that_is_cancelled_ends(wire: Wire, desk: RunDesk) -> None:
+def test_a_task_that_is_cancelled_ends(wire: Wire, verbs: RunVerbs) -> None:
     for cancel, version, state in (
         ("CancelTask", "1.0", "TASK_STATE_CANCELED"),
         ("tasks/cancel", "0.3", "canceled"),
     ):
         task = begun_at_pipe(wire)
-        with desk.held():
+        with verbs.held():
             found = wire.ask(cancel, id=task["id"])
         assert found["status"]["state"] == state, version
-        assert desk.json("runs", "show", task["id"])["status"] == "cancelled"
+        assert verbs.json("runs", "show", task["id"])["status"] == "cancelled"
         fault = wire.fault(cancel, id=task["id"])
         assert (fault["code"], fault["message"]) == (-32002, "Task cannot be canceled: it is canceled")
         assert wire.fault("SendMessage", message=text_message("go on", taskId=task["id"]))["code"] == -32004
@@ -315,12 +315,12 @@ def begun_at_pipe(wire: Wire, **more: Any) -> Any:
     return wire.ask("SendMessage", message=message, configuration={"returnImmediately": True})["task"]
 
 
-def test_who_leaves_a_stream_stops_nothing_and_finds_it_again(wire: Wire, desk: RunDesk) -> None:
+def test_who_leaves_a_stream_stops_nothing_and_finds_it_again(wire: Wire, verbs: RunVerbs) -> None:
     message = text_message("read it", metadata={"agent": "ann"})
     with wire.stream("SendStreamingMessage", message=message) as events:
         number = next(events)["task"]["id"]
     with (
-        desk.held() as pipe,
+        verbs.held() as pipe,
         wire.stream("SubscribeToTask", id=number) as new,
         wire.stream("tasks/resubscribe", id=number) as old,
     ):

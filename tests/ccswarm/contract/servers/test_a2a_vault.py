@@ -14,7 +14,7 @@ from ccswarm.journal.files import read
 from tests.ccswarm.support.a2a_standard_server import served
 from tests.ccswarm.support.a2a_vault_server import IDS, JSON, TEXT, Vault, client, wanted
 from tests.ccswarm.support.rpc_servers import RpcServer, rpc_server
-from tests.ccswarm.support.runs import RunDesk
+from tests.ccswarm.support.runs import RunVerbs
 from tests.support.bounds import BOUND_SECONDS
 
 LARGE = 9007199254740993
@@ -31,18 +31,18 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RpcServer]:
 
 
 @pytest.fixture(scope="module")
-def desk(tmp_path_factory: pytest.TempPathFactory) -> RunDesk:
-    return RunDesk(tmp_path_factory.mktemp("vault"), TEXT)
+def verbs(tmp_path_factory: pytest.TempPathFactory) -> RunVerbs:
+    return RunVerbs(tmp_path_factory.mktemp("vault"), TEXT)
 
 
 @pytest.fixture(scope="module")
-def port(desk: RunDesk, files: RpcServer) -> Iterator[int]:
+def port(verbs: RunVerbs, files: RpcServer) -> Iterator[int]:
     with socket.socket() as unused:
         unused.bind(("127.0.0.1", 0))
         nowhere = f"http://127.0.0.1:{unused.getsockname()[1]}"
         servers = {"filesystem": files.url, "code": f"{files.url}/rpc", "nowhere": nowhere}
         variables = {"MCP_SERVER_MAP": json.dumps(servers)}
-        with served(desk, **variables) as one:
+        with served(verbs, **variables) as one:
             yield one.port
 
 
@@ -147,7 +147,7 @@ def test_a_call_that_takes_longer_than_it_may_is_told_of(home: Path, files: RpcS
     for seconds in ("1", "5", "50"):  # the first that is long enough for the call to reach the server
         files.held.clear()
         variables = {"MCP_SERVER_MAP": json.dumps({"filesystem": files.url}), "MCP_CALL_TIMEOUT": seconds}
-        with served(RunDesk(home, TEXT), **variables) as one, client(one.port) as vault:
+        with served(RunVerbs(home, TEXT), **variables) as one, client(one.port) as vault:
             slow = vault.said("filesystem", "hold")["error"]
         if files.held.is_set():
             break
@@ -167,14 +167,14 @@ def test_a_failure_is_told_with_the_last_state(vault: Vault) -> None:
 
 
 def test_what_the_agent_is_not_granted_is_refused_and_on_record(home: Path, files: RpcServer) -> None:
-    desk = RunDesk(home, TEXT)
+    verbs = RunVerbs(home, TEXT)
     variables = {"MCP_SERVER_MAP": json.dumps({"filesystem": files.url})}
-    with served(desk, "--agent", "other", **variables) as server, client(server.port) as vault:
+    with served(verbs, "--agent", "other", **variables) as server, client(server.port) as vault:
         before = len(files.asked)
         assert vault.error("filesystem", "filesystem.readFile", path="/data/file.txt") == ("A2A_PROXY", "NOT_GRANTED")
         assert {one["method"] for one in files.asked[before:]} <= {"tools/list"}
         assert vault.said("small", "echo", text="granted")["success"]
-    records = list(read(desk.state / "journal", "a2a"))
+    records = list(read(verbs.state / "journal", "a2a"))
     told = [(one.event, one.facts["tool"], one.facts["agent"]) for one in records]
     assert ("call.refused", "filesystem.filesystem.readFile", "other") in told
     assert ("call.end", "small.echo", "other") in told

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from tests.ccswarm.support.a2a_standard_server import Served, served
 from tests.ccswarm.support.a2a_vault_server import TEXT, Vault, client
-from tests.ccswarm.support.runs import RunDesk
+from tests.ccswarm.support.runs import RunVerbs
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(max_size=20),
@@ -44,7 +44,7 @@ CUT = st.builds(lambda message, at: json.dumps(message).encode()[:at], REQUESTS,
 
 @pytest.fixture(scope="module")
 def server(shared_home: Path) -> Iterator[Served]:
-    with served(RunDesk(shared_home, TEXT)) as server:
+    with served(RunVerbs(shared_home, TEXT)) as server:
         yield server
 
 

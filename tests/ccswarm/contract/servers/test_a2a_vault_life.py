@@ -14,7 +14,7 @@ import pytest
 from tests.ccswarm.support.a2a_standard_server import served
 from tests.ccswarm.support.a2a_vault_server import PROXY, TEXT, Vault, client
 from tests.ccswarm.support.rpc_servers import RpcServer, rpc_server
-from tests.ccswarm.support.runs import QUICK, SERVERS, RunDesk
+from tests.ccswarm.support.runs import QUICK, SERVERS, RunVerbs
 from tests.ccswarm.support.verbs import agent
 from tests.ccswarm.support.visionflow_server import Served as ServedTcp
 from tests.ccswarm.support.visionflow_server import connected
@@ -33,9 +33,9 @@ def mapped(files: RpcServer) -> dict[str, str]:
     return {"MCP_SERVER_MAP": json.dumps({"filesystem": files.url})}
 
 
-def question(desk: RunDesk, task: str) -> Any:
+def question(verbs: RunVerbs, task: str) -> Any:
     """What is asked of a person for a task."""
-    (asked,) = [one for one in desk.json("approvals")["approvals"] if one["task_id"] == task]
+    (asked,) = [one for one in verbs.json("approvals")["approvals"] if one["task_id"] == task]
     return asked
 
 
@@ -46,30 +46,30 @@ def until(vault: Vault, task: str, state: str) -> dict[str, Any]:
 
 
 def test_a_person_agrees_or_refuses_in_a_terminal(home: Path, files: RpcServer) -> None:
-    desk = RunDesk(home, QUICK + SERVERS + CAREFUL)
-    with served(desk, **mapped(files)) as server, client(server.port) as vault:
+    verbs = RunVerbs(home, QUICK + SERVERS + CAREFUL)
+    with served(verbs, **mapped(files)) as server, client(server.port) as vault:
         task = vault.send("filesystem", "echo", z=1, a="x")
         waits = until(vault, task, "INPUT_REQUIRED")
-        asked = question(desk, task)
+        asked = question(verbs, task)
         assert (asked["agent"], asked["tool"]) == ("proxy", "filesystem.echo")
         assert asked["arguments"] == {"z": "1", "a": "x"}
         number = asked["id"]
         words = f"a person must approve it: ccswarm approve {number}, or ccswarm reject {number}"
         assert waits["message"] == words
         assert {one["method"] for one in files.asked} <= {"tools/list", "list_sessions"}, "the tool was not called"
-        desk.run("approve", number)
+        verbs.run("approve", number)
         told = vault.over(task)
         assert told["messages"][1]["parts"][0]["content"]["mcp_result"]["given"] == {"z": 1, "a": "x"}
         other = vault.send("filesystem", "echo", text="no")
         until(vault, other, "INPUT_REQUIRED")
-        desk.run("reject", question(desk, other)["id"], "--reason", "not today")
+        verbs.run("reject", question(verbs, other)["id"], "--reason", "not today")
         refused = vault.over(other)["messages"][1]["parts"][0]["content"]["error"]
         assert refused == {"source": "A2A_PROXY", "code": "REJECTED", "message": "not today"}
         left = vault.send("filesystem", "echo", text="never mind")
         until(vault, left, "INPUT_REQUIRED")
         assert vault.ask("tasks/cancel", id=left)["success"]
         assert vault.over(left)["state"] == "CANCELED"
-        assert desk.json("approvals")["approvals"] == []
+        assert verbs.json("approvals")["approvals"] == []
         assert [one["params"] for one in files.asked if one["method"] == "echo"] == [{"z": 1, "a": "x"}]
 
 
@@ -78,13 +78,13 @@ def test_a_question_outlives_the_server_and_a_call_under_way_does_not(
     home: Path, files: RpcServer, how: signal.Signals
 ) -> None:
     lost = QUICK.replace("[engine]\n", "[engine]\nlost_after_seconds = 1.0\n")
-    desk = RunDesk(home, lost + SERVERS + '[a2a]\nagent = "proxy"\n' + CAREFUL)
-    with served(desk, **mapped(files)) as first, client(first.port) as vault:
+    verbs = RunVerbs(home, lost + SERVERS + '[a2a]\nagent = "proxy"\n' + CAREFUL)
+    with served(verbs, **mapped(files)) as first, client(first.port) as vault:
         waits = vault.send("filesystem", "echo", text="later")
         until(vault, waits, "INPUT_REQUIRED")
         over = vault.send("filesystem", "hold")
         until(vault, over, "INPUT_REQUIRED")
-        desk.run("approve", question(desk, over)["id"])
+        verbs.run("approve", question(verbs, over)["id"])
         assert files.held.wait(BOUND_SECONDS)
         with vault.stream(over) as events, vault.stream(waits) as waiting:
             assert next(events)[1]["state"] == "WORKING"
@@ -97,28 +97,28 @@ def test_a_question_outlives_the_server_and_a_call_under_way_does_not(
                 assert first.end(how) == -9
         assert files.gone.wait(BOUND_SECONDS)
         files.gone.clear()
-    with served(desk, **mapped(files)) as second, client(second.port) as vault:
+    with served(verbs, **mapped(files)) as second, client(second.port) as vault:
         failed = vault.over(over)
         error = failed["messages"][1]["parts"][0]["content"]["error"]
         assert (failed["state"], error["code"], error["details"]) == ("FAILED", "PROXY_STOPPED", {"effect": "unknown"})
         assert until(vault, waits, "INPUT_REQUIRED")
-        desk.run("approve", question(desk, waits)["id"])
+        verbs.run("approve", question(verbs, waits)["id"])
         assert vault.over(waits)["state"] == "COMPLETED"
         assert [one["params"] for one in files.asked if one["method"] == "echo"] == [{"text": "later"}]
 
 
 def test_calls_beyond_the_budget_are_refused(home: Path) -> None:
     more = "[agents.budget]\ncalls = 2\n"
-    desk = RunDesk(home, QUICK + SERVERS + agent("proxy", "small.*") + more)
-    with served(desk) as server, client(server.port) as vault:
+    verbs = RunVerbs(home, QUICK + SERVERS + agent("proxy", "small.*") + more)
+    with served(verbs) as server, client(server.port) as vault:
         assert vault.said("small", "echo", text="1")["success"]
         assert vault.said("small", "echo", text="2")["success"]
         assert vault.error("small", "echo", text="3") == ("A2A_PROXY", "BUDGET_EXHAUSTED")
 
 
 def test_it_has_to_be_said_who_calls_where_there_is_more_than_one(home: Path) -> None:
-    desk = RunDesk(home, QUICK + SERVERS + PROXY + agent("other", "small.echo"))
-    with served(desk) as server, client(server.port) as vault:
+    verbs = RunVerbs(home, QUICK + SERVERS + PROXY + agent("other", "small.echo"))
+    with served(verbs) as server, client(server.port) as vault:
         fault = vault.fault("tasks/send", **_echo())
         assert fault["code"] == -32000
         assert "no agent is set for calling tools" in fault["message"]
@@ -130,11 +130,11 @@ def _echo() -> dict[str, Any]:
 
 
 def test_two_dialects_are_served_by_one_process_and_end_with_it(home: Path) -> None:
-    desk = RunDesk(home, TEXT)
+    verbs = RunVerbs(home, TEXT)
     with socket.socket() as unused:
         unused.bind(("127.0.0.1", 0))
         port = unused.getsockname()[1]
-    server = ServedTcp(desk, "--a2a", "--a2a-port", str(port))
+    server = ServedTcp(verbs, "--a2a", "--a2a-port", str(port))
     try:
         server.until_ready("A2A")
         with connected(server.port) as wire, client(port) as vault:
@@ -158,18 +158,18 @@ def test_two_dialects_are_served_by_one_process_and_end_with_it(home: Path) -> N
 def test_what_cannot_be_served_is_refused_at_once(
     home: Path, monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...], variables: dict[str, str], told: str
 ) -> None:
-    desk = RunDesk(home, TEXT)
+    verbs = RunVerbs(home, TEXT)
     for name, value in variables.items():
         monkeypatch.setenv(name, value)
-    assert told in desk.run("serve", "--a2a", "--port", "0", *words, code=2).err
+    assert told in verbs.run("serve", "--a2a", "--port", "0", *words, code=2).err
 
 
 def test_an_address_that_is_taken_and_a_second_process_are_told(home: Path) -> None:
-    desk = RunDesk(home, TEXT)
-    with served(desk) as server:
-        assert "another process serves A2A" in desk.run("serve", "--a2a", "--port", "0", code=1).err
-        taken = desk.run("serve", "--a2a", "--port", str(server.port), code=1).err
+    verbs = RunVerbs(home, TEXT)
+    with served(verbs) as server:
+        assert "another process serves A2A" in verbs.run("serve", "--a2a", "--port", "0", code=1).err
+        taken = verbs.run("serve", "--a2a", "--port", str(server.port), code=1).err
         assert f"port {server.port}:" in taken
-    said = desk.run("serve", "--a2a", "--tcp", "--port", "1", code=2).err
+    said = verbs.run("serve", "--a2a", "--tcp", "--port", "1", code=2).err
     assert "--port is ambiguous with both servers enabled" in said
-    assert "no protocol to serve was given" in desk.run("serve", code=2).err
+    assert "no protocol to serve was given" in verbs.run("serve", code=2).err

@@ -25,7 +25,7 @@ from agentwire.http.access_token import FILE
 from ccswarm.servers.base import ways_to_show
 from ccswarm.servers.visionflow.plugin import UNKNOWN_ADVICE
 from tests.ccswarm.support import a2a_standard_server, visionflow_server
-from tests.ccswarm.support.runs import RunDesk
+from tests.ccswarm.support.runs import RunVerbs
 from tests.ccswarm.support.serve_process import BOUND_SECONDS, Serving
 from tests.ccswarm.support.verbs import ROOT
 from tests.conftest import client_environment, environment
@@ -74,9 +74,9 @@ def lines(*messages: Any) -> bytes:
     return b"".join(json.dumps(message).encode() + b"\n" for message in messages)
 
 
-def swarms(desk: RunDesk) -> int:
+def swarms(verbs: RunVerbs) -> int:
     """How many were made."""
-    return len(list((desk.state / "visionflow").glob("swarm-*")))
+    return len(list((verbs.state / "visionflow").glob("swarm-*")))
 
 
 def tasks(server: Serving) -> int:
@@ -85,19 +85,19 @@ def tasks(server: Serving) -> int:
 
 
 @pytest.fixture(scope="module")
-def desk(shared_home: Path) -> RunDesk:
-    return RunDesk(shared_home, TEXT)
+def verbs(shared_home: Path) -> RunVerbs:
+    return RunVerbs(shared_home, TEXT)
 
 
 @pytest.fixture(scope="module")
-def tcp(desk: RunDesk) -> Iterator[Serving]:
-    with visionflow_server.served(desk) as server:
+def tcp(verbs: RunVerbs) -> Iterator[Serving]:
+    with visionflow_server.served(verbs) as server:
         yield server
 
 
 @pytest.fixture(scope="module")
-def a2a(desk: RunDesk) -> Iterator[Serving]:
-    with a2a_standard_server.served(desk) as server:
+def a2a(verbs: RunVerbs) -> Iterator[Serving]:
+    with a2a_standard_server.served(verbs) as server:
         yield server
 
 
@@ -106,10 +106,10 @@ LINES, HTTP = (Target(port, "/", json.dumps(message).encode()) for port, message
 
 
 @pytest.mark.parametrize("name", [*by_pages(LINES), *by_smugglers(LINES)])
-def test_no_page_has_a_swarm_made(desk: RunDesk, tcp: Serving, name: str) -> None:
+def test_no_page_has_a_swarm_made(verbs: RunVerbs, tcp: Serving, name: str) -> None:
     target = Target(tcp.port, "/", lines(INIT))
     found = exchange(("127.0.0.1", tcp.port), (by_pages(target) | by_smugglers(target))[name])
-    assert swarms(desk) == 0
+    assert swarms(verbs) == 0
     answers = [json.loads(line) for line in found.splitlines()]
     assert all(answer["error"]["code"] == -32700 for answer in answers), answers
     if name not in ("http/0.9", "turn over tcp", "pipelined after a bad head"):
@@ -118,11 +118,11 @@ def test_no_page_has_a_swarm_made(desk: RunDesk, tcp: Serving, name: str) -> Non
 
 def test_the_lines_themselves_do(home: Path) -> None:
     """What the test above must not see is what happens where nobody forges anything."""
-    desk = RunDesk(home, TEXT)
-    with visionflow_server.served(desk) as server:
+    verbs = RunVerbs(home, TEXT)
+    with visionflow_server.served(verbs) as server:
         found = exchange(("127.0.0.1", server.port), lines(INIT))
         assert json.loads(found)["result"]["topology"] == "mesh"
-        assert swarms(desk) == 1
+        assert swarms(verbs) == 1
 
 
 @pytest.mark.parametrize("first", [b"hello\n", b"\n\n{nonsense}\n", b"\x80\x01\x02\n", b"[]\n", b'{"id":1}\n', b"5\n"])
@@ -152,14 +152,14 @@ def test_no_page_has_a_task_begun(a2a: Serving, name: str, path: str) -> None:
     assert not [secret for secret in SECRETS if secret.encode() in found.partition(b"\r\n\r\n")[2]]
 
 
-def test_nothing_of_that_was_begun(desk: RunDesk, a2a: Serving) -> None:
+def test_nothing_of_that_was_begun(verbs: RunVerbs, a2a: Serving) -> None:
     assert tasks(a2a) == 0
-    assert desk.json("runs", "list") == []
+    assert verbs.json("runs", "list") == []
 
 
 def test_a_program_is_answered_where_a_page_is_not(home: Path) -> None:
-    desk = RunDesk(home, TEXT)
-    with a2a_standard_server.served(desk) as server:
+    verbs = RunVerbs(home, TEXT)
+    with a2a_standard_server.served(verbs) as server:
         for path, body in (("/", SENT), ("/a2a", CALL)):
             target = Target(server.port, path, json.dumps(body).encode())
             assert b'"result"' in exchange(("127.0.0.1", server.port), target.allowed(), over=False)
@@ -183,11 +183,11 @@ class Shared:
 
 
 @contextmanager
-def blind(desk: RunDesk, flag: str) -> Iterator[int]:
+def blind(verbs: RunVerbs, flag: str) -> Iterator[int]:
     """A server that cannot find out who connects."""
-    words = [sys.executable, "-m", "ccswarm", "serve", flag, "--port", "0", "--workspace", str(desk.home)]
-    env = {**client_environment(desk.home), "PYTHONPATH": str(ROOT)}
-    with subprocess.Popen([*without_sock_diag(), *words], cwd=desk.home, env=env, stderr=subprocess.PIPE) as process:
+    words = [sys.executable, "-m", "ccswarm", "serve", flag, "--port", "0", "--workspace", str(verbs.home)]
+    env = {**client_environment(verbs.home), "PYTHONPATH": str(ROOT)}
+    with subprocess.Popen([*without_sock_diag(), *words], cwd=verbs.home, env=env, stderr=subprocess.PIPE) as process:
         try:
             assert process.stderr
             while not (found := re.search(rb" is served at \S+ port (\d+)", process.stderr.readline())):
@@ -218,13 +218,13 @@ def stranger(request: pytest.FixtureRequest) -> Any:
 
 @contextmanager
 def shared(home: Path, stranger: Any, kind: Any) -> Iterator[Shared]:
-    desk = RunDesk(home, TEXT)
+    verbs = RunVerbs(home, TEXT)
     if isinstance(stranger, int):
-        with kind.served(desk) as server:
-            yield Shared(server.port, desk.state, of(stranger))
+        with kind.served(verbs) as server:
+            yield Shared(server.port, verbs.state, of(stranger))
     else:
-        with blind(desk, kind.Served.flag) as port:
-            yield Shared(port, desk.state, direct)
+        with blind(verbs, kind.Served.flag) as port:
+            yield Shared(port, verbs.state, direct)
 
 
 @pytest.mark.either("stranger")
@@ -318,7 +318,7 @@ def test_a_program_of_this_user_behind_a_proxy_is_nobody(a2a: Serving) -> None:
 
 
 def test_what_the_token_begins_is_this_users(home: Path) -> None:
-    with a2a_standard_server.served(RunDesk(home, TEXT)) as server:
+    with a2a_standard_server.served(RunVerbs(home, TEXT)) as server:
         token = (home / ".local/state/ccswarm" / FILE).read_text().strip()
         key = {"X-Forwarded-For": "192.0.2.1", "X-Api-Key": token}
         with a2a_standard_server.connected(server.port) as own, httpx2.Client(base_url=own.url, headers=key) as other:
@@ -330,37 +330,37 @@ if IS_ROOT:  # nobody else can be somebody else
 
     @pytest.mark.parametrize("user", USERS)
     def test_nobody_else_reads_the_token(home: Path, user: int) -> None:
-        desk = RunDesk(home, TEXT)
+        verbs = RunVerbs(home, TEXT)
         home.chmod(0o755)
         home.parent.chmod(0o755)
-        desk.run("token")
-        file = desk.state / FILE
-        assert (file.stat().st_mode & 0o777, desk.state.stat().st_mode & 0o777) == (0o600, 0o700)
-        for path in (desk.state / "..").iterdir(), [file]:
+        verbs.run("token")
+        file = verbs.state / FILE
+        assert (file.stat().st_mode & 0o777, verbs.state.stat().st_mode & 0o777) == (0o600, 0o700)
+        for path in (verbs.state / "..").iterdir(), [file]:
             for each in path:
                 assert as_user(user, each.read_bytes).startswith((b"PermissionError", b"IsADirectoryError"))
         home.parent.chmod(0o700)
 
 
 def test_the_token_is_shown_renewed_and_then_the_old_one_is_worth_nothing(home: Path) -> None:
-    desk = RunDesk(home, TEXT)
-    token = desk.json("token")["token"]
-    assert desk.run("token").rows[0] == ["token", token]
-    with visionflow_server.served(desk) as server:
+    verbs = RunVerbs(home, TEXT)
+    token = verbs.json("token")["token"]
+    assert verbs.run("token").rows[0] == ["token", token]
+    with visionflow_server.served(verbs) as server:
         assert not [line for line in server.said if token in line]
-        other = desk.json("token", "--renew")["token"]
+        other = verbs.json("token", "--renew")["token"]
         assert other != token
-        assert (desk.state / FILE).stat().st_mode & 0o777 == 0o600
-        (desk.state / FILE).chmod(0o640)
-        assert "is open to others" in desk.run("token", code=1).err
+        assert (verbs.state / FILE).stat().st_mode & 0o777 == 0o600
+        (verbs.state / FILE).chmod(0o640)
+        assert "is open to others" in verbs.run("token", code=1).err
 
 
-def started(desk: RunDesk, *words: str) -> str:
+def started(verbs: RunVerbs, *words: str) -> str:
     """What it says at a terminal until it is told to end."""
     terminal, line = pty.openpty()
-    words = ("serve", *words, "--port", "0", "--workspace", str(desk.home))
-    env = {**client_environment(desk.home), "PYTHONPATH": str(ROOT)}
-    with closing(Forked("ccswarm", words, cwd=desk.home, env=env, streams=[line] * 3)) as process:
+    words = ("serve", *words, "--port", "0", "--workspace", str(verbs.home))
+    env = {**client_environment(verbs.home), "PYTHONPATH": str(ROOT)}
+    with closing(Forked("ccswarm", words, cwd=verbs.home, env=env, streams=[line] * 3)) as process:
         os.close(line)
         said = b""
         while said.count(b"\n") < 2 and select.select([terminal], [], [], BOUND_SECONDS)[0]:
@@ -372,42 +372,42 @@ def started(desk: RunDesk, *words: str) -> str:
 
 
 def test_at_a_terminal_the_token_is_shown_when_it_is_made_and_not_again(home: Path) -> None:
-    desk = RunDesk(home)
-    desk.rewrite(TEXT)
-    said = started(desk, "--tcp")
-    token = (desk.state / FILE).read_text().strip()
+    verbs = RunVerbs(home)
+    verbs.rewrite(TEXT)
+    said = started(verbs, "--tcp")
+    token = (verbs.state / FILE).read_text().strip()
     assert f"your own programs need no token, all others do: {first_line(token)}\r\n" in said
-    said = started(desk, "--a2a")
+    said = started(verbs, "--a2a")
     assert token not in said
     assert "all others do: ccswarm token shows it" in said
 
 
 def test_whoever_asks_for_no_token_is_told_what_that_means(home: Path) -> None:
-    desk = RunDesk(home, TEXT)
-    with visionflow_server.served(desk, "--no-auth") as server:
+    verbs = RunVerbs(home, TEXT)
+    with visionflow_server.served(verbs, "--no-auth") as server:
         for user in USERS if IS_ROOT else ():
             found = of(user)(("127.0.0.1", server.port), lines(INIT))
             assert json.loads(found)["result"]["topology"] == "mesh"
         assert server.end() == 0
     assert server.said[1].startswith("no token is required (--no-auth): every user of this machine can give the agents")
-    assert not (desk.state / FILE).exists()
+    assert not (verbs.state / FILE).exists()
     with environment({**client_environment(home), "TCP_AUTH_TOKEN": "x"}):
-        said = desk.run("serve", "--tcp", "--no-auth", "-w", str(home), code=2)
+        said = verbs.run("serve", "--tcp", "--no-auth", "-w", str(home), code=2)
         assert "--no-auth and TCP_AUTH_TOKEN exclude each other" in said.err
     with environment(client_environment(home)):
         for flag in ("--tcp", "--a2a"):
-            said = desk.run("serve", flag, "--no-auth", "--host", "0.0.0.0", "-w", str(home), code=2)
+            said = verbs.run("serve", flag, "--no-auth", "--host", "0.0.0.0", "-w", str(home), code=2)
             assert "anybody who can reach 0.0.0.0 could give the agents work" in said.err
 
 
 def test_tokens_of_the_environment_are_everybodys(home: Path) -> None:
-    desk = RunDesk(home, TEXT)
-    with a2a_standard_server.served(desk, "--host", "0.0.0.0", A2A_AUTH_TOKEN="first second") as server:
+    verbs = RunVerbs(home, TEXT)
+    with a2a_standard_server.served(verbs, "--host", "0.0.0.0", A2A_AUTH_TOKEN="first second") as server:
         assert (
             status_and_body(exchange(("127.0.0.1", server.port), asked(server.port, "GET", "/tasks"), over=False))[0]
             == 401
         )
-        assert not (desk.state / FILE).exists()
+        assert not (verbs.state / FILE).exists()
         assert server.end() == 0
     assert server.said[1] == "every client needs a token of A2A_AUTH_TOKEN"
     assert "cross the network unencrypted" in server.said[2]
@@ -418,9 +418,9 @@ if IS_ROOT:  # nobody else can be somebody else
     @pytest.mark.parametrize("user", USERS[:1])
     def test_strangers_keep_nobody_out(home: Path, user: int) -> None:
         """They have half of the connections at most."""
-        desk = RunDesk(home, TEXT)
+        verbs = RunVerbs(home, TEXT)
         for kind, refusal in ((visionflow_server, b"Too many connections"), (a2a_standard_server, b"HTTP/1.1 503 ")):
-            with kind.served(desk, "--connections", "6") as server:
+            with kind.served(verbs, "--connections", "6") as server:
                 address = ("127.0.0.1", server.port)
                 with ExitStack() as there:
                     with acting_as(user):

@@ -18,7 +18,7 @@ from ccswarm.servers.mcp.toolsets.orchestre.starters import ABOUT
 from ccswarm.servers.mcp.toolsets.orchestre.toolset import BY_NAME
 from ccswarm.servers.mcp.toolsets.swarm.tools import TOOLS as SWARM
 from tests.ccswarm.support.mcp_server_process import INITIALIZE, MODERN, ServerClient, serving
-from tests.ccswarm.support.runs import BASE, RunDesk
+from tests.ccswarm.support.runs import BASE, RunVerbs
 from tests.conftest import BY_CHANCE, client_environment, environment
 
 SECRET = "hunter2-hunter2"
@@ -28,14 +28,14 @@ MOST_LIST_CHARS = 60_000
 
 
 @pytest.fixture(scope="module")
-def desk(shared_home: Path) -> RunDesk:
-    return RunDesk(shared_home, BASE)
+def verbs(shared_home: Path) -> RunVerbs:
+    return RunVerbs(shared_home, BASE)
 
 
 @pytest.fixture(scope="module")
-def client(desk: RunDesk) -> Iterator[ServerClient]:
-    given = {**client_environment(desk.home), "GEMINI_API_KEY": SECRET, "ORCHESTRE_DEBUG": "true"}
-    with environment(given), serving(desk.home, "--workspace", str(desk.home)) as client:
+def client(verbs: RunVerbs) -> Iterator[ServerClient]:
+    given = {**client_environment(verbs.home), "GEMINI_API_KEY": SECRET, "ORCHESTRE_DEBUG": "true"}
+    with environment(given), serving(verbs.home, "--workspace", str(verbs.home)) as client:
         yield client
 
 
@@ -162,26 +162,26 @@ def test_context_is_kept_from_call_to_call_and_era_to_era(client: ServerClient) 
     assert failed(client, "get_context", key="team")["code"] == "CONTEXT_NOT_FOUND"
 
 
-def test_where_nothing_may_or_can_be_written(client: ServerClient, desk: RunDesk) -> None:
+def test_where_nothing_may_or_can_be_written(client: ServerClient, verbs: RunVerbs) -> None:
     meant = {"projectName": "shop", "template": "cloudflare-hono"}
-    for path in ("/", "/etc", str(desk.home / "../other"), f"{desk.home}/../../x"):
+    for path in ("/", "/etc", str(verbs.home / "../other"), f"{verbs.home}/../../x"):
         assert failed(client, "initialize_project", **meant, projectPath=path)["code"] == "PATH_NOT_ALLOWED"
     refused = failed(client, "initialize_project", **meant, projectPath="here")
     assert refused["code"] == "INVALID_PATH"
-    there = desk.home / "there/shop"
+    there = verbs.home / "there/shop"
     there.mkdir(parents=True)
     (there / "package.json").write_text("{}")
     (there / "src").symlink_to("/etc")
     found = failed(client, "initialize_project", **meant, projectPath=str(there))
     assert (found["code"], found["existingFiles"]) == ("PROJECT_EXISTS", ["package.json", "src"])
-    none = failed(client, "initialize_project", **meant, projectPath=str(desk.home))
+    none = failed(client, "initialize_project", **meant, projectPath=str(verbs.home))
     assert none["code"] == "NO_AGENT_CONFIGURED"
     assert "ai-session.execute_command" in none["suggestion"]
-    assert not (desk.home / "shop").exists()
+    assert not (verbs.home / "shop").exists()
 
 
-def test_no_more_than_ten_calls_of_one_operation_and_the_connection_lives(desk: RunDesk) -> None:
-    with environment(client_environment(desk.home)), serving(desk.home, "--workspace", str(desk.home)) as client:
+def test_no_more_than_ten_calls_of_one_operation_and_the_connection_lives(verbs: RunVerbs) -> None:
+    with environment(client_environment(verbs.home)), serving(verbs.home, "--workspace", str(verbs.home)) as client:
         call = {"name": "research", "arguments": {"topic": "nothing"}}
         numbers = [client.begin("tools/call", call) for _ in range(11)]
         answers = [text_of(client.answer(number)) for number in numbers]
@@ -195,11 +195,11 @@ def test_no_more_than_ten_calls_of_one_operation_and_the_connection_lives(desk: 
         assert client.tool("list_runs")["runs"] == []
 
 
-def test_secrets_are_neither_told_nor_traced(client: ServerClient, desk: RunDesk) -> None:
+def test_secrets_are_neither_told_nor_traced(client: ServerClient, verbs: RunVerbs) -> None:
     told(client, "set_context", key="keys", value={"apiKey": "s3cr3t", "note": f"it is {SECRET}"})
     found = told(client, "get_context", key="keys")
     assert found["value"] == {"apiKey": "[REDACTED]", "note": "it is [REDACTED]"}
-    log = (desk.home / "server.log").read_text()
+    log = (verbs.home / "server.log").read_text()
     assert '[MCP] <- {"jsonrpc":"2.0",' in log
     assert '[MCP] -> {"jsonrpc":"2.0",' in log
     assert SECRET not in log
@@ -242,9 +242,9 @@ def test_whatever_comes_every_call_is_answered(client: ServerClient, calls: list
 
 
 def test_what_fails_inside_is_an_internal_error_and_costs_that_question_only(home: Path) -> None:
-    desk = RunDesk(home, BASE)
-    desk.state.mkdir(mode=0o700, parents=True)
-    (desk.state / "engine.db").write_bytes(b"no database\n" * 1000)
+    verbs = RunVerbs(home, BASE)
+    verbs.state.mkdir(mode=0o700, parents=True)
+    (verbs.state / "engine.db").write_bytes(b"no database\n" * 1000)
     with environment(client_environment(home)), serving(home, "--workspace", str(home)) as client:
         answer = client.answer(client.begin("resources/list", {}))
         assert answer["error"]["code"] == -32603

@@ -1,4 +1,4 @@
-"""The tools that think, at a real desk with the real engine: with models that are servers of the test, and without."""
+"""The tools that think, of a real server with the real engine: with models that are servers of the test and without."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from ccswarm.servers.mcp.toolsets.workbench import Workbench
 from tests.ccswarm.support.llm_agents import KEY, SECRET, finish
 from tests.ccswarm.support.model_servers import Asked, Behaviour, Fail, ModelServer, Reply, Stall
 from tests.ccswarm.support.orchestre_trees import PYTHON, made
-from tests.ccswarm.support.runs import QUICK, SERVERS, RunDesk
+from tests.ccswarm.support.runs import QUICK, SERVERS, RunVerbs
 from tests.ccswarm.support.verbs import agreed
 from tests.conftest import environment
 from tests.support.bounds import BOUND_SECONDS
@@ -54,21 +54,21 @@ async def desk_of(home: Path, *agents: str) -> AsyncGenerator[Workbench]:
     (home / "ccswarm.toml").write_text(QUICK + SERVERS + "".join(agents))
     work = home / "work"
     work.mkdir(exist_ok=True)
-    desk = Workbench(ServerOptions(home / "ccswarm.toml", work))
+    verbs = Workbench(ServerOptions(home / "ccswarm.toml", work))
     with environment({**os.environ, KEY: SECRET}):
         try:
-            yield desk
+            yield verbs
         finally:
-            await desk.close()
+            await verbs.close()
 
 
-async def called(desk: Workbench, name: str, /, **given: Any) -> dict[str, Any]:
+async def called(verbs: Workbench, name: str, /, **given: Any) -> dict[str, Any]:
     """As the wire calls it: arguments that fit, and an answer that is JSON."""
     tool = next(tool for tool in TOOLS if tool.name == name)
     assert tool.arguments.problem(given) == ""
     assert tool.arguments.unusable == ""
-    with desk.in_use():
-        answer = await asyncio.wait_for(RUN[name](desk, given), BOUND_SECONDS)
+    with verbs.in_use():
+        answer = await asyncio.wait_for(RUN[name](verbs, given), BOUND_SECONDS)
     return json.loads(json.dumps(answer))
 
 
@@ -103,15 +103,15 @@ ANALYSED = {
 async def test_a_model_fills_the_same_schema_and_is_given_the_counted_facts(home: Path) -> None:
     async with (
         ModelServer(answering({"big": {"analysis": ANALYSED}}), key=SECRET) as server,
-        desk_of(home, thinker(server, "ada", "big")) as desk,
+        desk_of(home, thinker(server, "ada", "big")) as verbs,
     ):
         made(home / "work", PYTHON)
         told: list[str] = []
         PARTIAL.set(told.append)
-        done = await called(desk, "analyze_project", requirements=NEEDED, context={"timeline": "2 weeks"})
+        done = await called(verbs, "analyze_project", requirements=NEEDED, context={"timeline": "2 weeks"})
         assert told[0].startswith("by rules: ")
         assert [told[1], told[2].partition(": ")[2].partition(":")[0]] == ["ada is asked", "succeeded"]
-        app = await desk.reading()
+        app = await verbs.reading()
         (run,) = await runs(app.engine, 9)
         assert (run.id, run.status) == (done["run"], RunStatus.SUCCEEDED)
         assert (await facts_of(app.engine, run.id))["name"] == "orchestre-analyze"
@@ -146,10 +146,10 @@ NO_ANSWERS: tuple[tuple[Any, str], ...] = (
 
 async def test_what_is_no_analysis_falls_back_to_rules_and_says_so(home: Path) -> None:
     answers: dict[str, Any] = {}
-    async with ModelServer(answering(answers)) as server, desk_of(home, thinker(server, "ada", "big")) as desk:
+    async with ModelServer(answering(answers)) as server, desk_of(home, thinker(server, "ada", "big")) as verbs:
         for answer, told in NO_ANSWERS:
             answers["big"] = answer
-            done = await called(desk, "analyze_project", requirements=NEEDED)
+            done = await called(verbs, "analyze_project", requirements=NEEDED)
             assert done["method"] == "rules"
             assert [one.startswith(told) for one in done["notes"]] == [True], done["notes"]
             assert done["analysis"]["complexity"]["because"]
@@ -159,18 +159,18 @@ async def test_budgets_hold_and_agents_that_cannot_think_are_told(home: Path) ->
     spent = 'budget = { tokens = 50 }\ngrants = ["small.*"]'
     async with (
         ModelServer(answering({"big": Reply("Let me think.", [("recall", {"id": 1})])})) as server,
-        desk_of(home, thinker(server, "ada", "big", spent)) as desk,
+        desk_of(home, thinker(server, "ada", "big", spent)) as verbs,
     ):
-        done = await called(desk, "analyze_project", requirements=NEEDED)
+        done = await called(verbs, "analyze_project", requirements=NEEDED)
         assert (done["method"], len(server.asked)) == ("rules", 1)
         assert done["notes"][0].startswith("openai:big did not answer: budget_exhausted")
         text = (home / "ccswarm.toml").read_text()
         (home / "ccswarm.toml").write_text(text.replace(KEY, "NO_SUCH_KEY"))
         agreed(home / "ccswarm.toml", home / ".local/state/ccswarm")
-        done = await called(desk, "analyze_project", requirements=NEEDED)
+        done = await called(verbs, "analyze_project", requirements=NEEDED)
         assert "NO_SUCH_KEY" in done["notes"][0]
         with pytest.raises(Refusal, match="NO_SUCH_KEY") as refused:
-            await called(desk, "multi_llm_review", code="x = 1")
+            await called(verbs, "multi_llm_review", code="x = 1")
         assert refused.value.code == "NO_MODEL"
 
 
@@ -190,11 +190,11 @@ async def test_models_review_side_by_side_and_agree_where_they_do(home: Path) ->
     async with ModelServer(answering(answers)) as server:
         team = [thinker(server, name, name) for name in answers]
         again = thinker(server, "twin", "big")
-        async with desk_of(home, *team, again, MAKER) as desk:
+        async with desk_of(home, *team, again, MAKER) as verbs:
             made(home / "work", PYTHON)
             given = {"files": ["calc/__init__.py", {"path": "new.py", "content": "y" * 20_000}], "focus": ["sums"]}
-            done = await called(desk, "multi_llm_review", **given)
-            assert len(await runs((await desk.reading()).engine, 9)) == 1
+            done = await called(verbs, "multi_llm_review", **given)
+            assert len(await runs((await verbs.reading()).engine, 9)) == 1
     reviews = {one["agent"]: one for one in done["reviews"]}
     assert {name: one["answered"] for name, one in reviews.items()} == {
         "big": True,
@@ -223,7 +223,7 @@ async def test_models_review_side_by_side_and_agree_where_they_do(home: Path) ->
 async def test_what_is_not_reviewed(home: Path) -> None:
     async with (
         ModelServer(answering({"big": Reply("Hm.")})) as server,
-        desk_of(home, thinker(server, "a", "big")) as desk,
+        desk_of(home, thinker(server, "a", "big")) as verbs,
     ):
         work = made(home / "work", {**PYTHON, ".env": "KEY=1", "bin": b"\0", ".git/config": "x"})
         (home / "outside.py").write_text("secret")
@@ -239,17 +239,17 @@ async def test_what_is_not_reviewed(home: Path) -> None:
         }
         for name, code in refused.items():
             with pytest.raises(Refusal) as error:
-                await called(desk, "multi_llm_review", files=[name])
+                await called(verbs, "multi_llm_review", files=[name])
             assert error.value.code == code, name
         for name in ("../outside.py", "out.py", str(home / "outside.py")):
             with pytest.raises(Refusal, match="is not in the workspace") as outside:
-                await called(desk, "multi_llm_review", files=[name])
+                await called(verbs, "multi_llm_review", files=[name])
             assert outside.value.code == "PATH_NOT_ALLOWED"
         with pytest.raises(Refusal, match="nothing to review"):
-            await called(desk, "multi_llm_review")
+            await called(verbs, "multi_llm_review")
         assert server.asked == []
         with pytest.raises(Refusal, match="no model answered") as nobody:
-            await called(desk, "multi_llm_review", plan={"phases": []})
+            await called(verbs, "multi_llm_review", plan={"phases": []})
         assert nobody.value.more["run"].startswith("run_")
 
 
@@ -264,10 +264,10 @@ async def test_research_reads_with_the_tools_that_are_granted(home: Path) -> Non
 
     async with (
         ModelServer(script) as server,
-        desk_of(home, thinker(server, "ada", "big", 'grants = ["small.echo"]')) as desk,
+        desk_of(home, thinker(server, "ada", "big", 'grants = ["small.echo"]')) as verbs,
     ):
         made(home / "work", PYTHON)
-        done = await called(desk, "research", topic="rounding of numbers")
+        done = await called(verbs, "research", topic="rounding of numbers")
     assert done["findings"] == [{"title": "Half to even", "detail": "It is", "sources": ["small.echo"]}]
     assert (done["summary"], done["openQuestions"], done["toolCalls"], done["method"]) == ("So.", ["Why?"], 1, "model")
     assert done["workspace"]["hits"][0]["path"] == "README.md"
@@ -275,31 +275,31 @@ async def test_research_reads_with_the_tools_that_are_granted(home: Path) -> Non
 
 
 async def test_a_call_that_nobody_waits_for_ends_its_run(home: Path) -> None:
-    async with ModelServer(answering({"big": Stall(0)})) as server, desk_of(home, thinker(server, "a", "big")) as desk:
-        asking = asyncio.create_task(called(desk, "analyze_project", requirements=NEEDED))
+    async with ModelServer(answering({"big": Stall(0)})) as server, desk_of(home, thinker(server, "a", "big")) as verbs:
+        asking = asyncio.create_task(called(verbs, "analyze_project", requirements=NEEDED))
         await server.was_asked(1)
         asking.cancel()
         with pytest.raises(asyncio.CancelledError):
             await asking
-        app = await desk.reading()
+        app = await verbs.reading()
         (run,) = await runs(app.engine, 9)
         ended = await asyncio.wait_for(app.engine.wait(run.id), BOUND_SECONDS)
         assert ended.status is RunStatus.CANCELLED
 
 
 async def test_without_a_model_the_workspace_is_searched_and_counted(home: Path) -> None:
-    async with desk_of(home, MAKER) as desk:
+    async with desk_of(home, MAKER) as verbs:
         made(home / "work", PYTHON)
-        done = await called(desk, "research", topic="rounding of numbers")
+        done = await called(verbs, "research", topic="rounding of numbers")
         assert (done["method"], done["findings"]) == ("search", [])
         assert "only the files of the workspace were searched" in done["notes"][0]
-        analysis = await called(desk, "analyze_project", requirements=NEEDED, projectPath="calc")
+        analysis = await called(verbs, "analyze_project", requirements=NEEDED, projectPath="calc")
         assert (analysis["method"], analysis["repository"]["files"]) == ("rules", 2)
         with pytest.raises(Refusal) as refused:
-            await called(desk, "analyze_project", requirements=NEEDED, projectPath="nowhere")
+            await called(verbs, "analyze_project", requirements=NEEDED, projectPath="nowhere")
         assert refused.value.code == "PROJECT_NOT_FOUND"
         with pytest.raises(Refusal) as unknown:
-            await called(desk, "generate_plan", requirements=NEEDED, template="nope")
+            await called(verbs, "generate_plan", requirements=NEEDED, template="nope")
         assert (unknown.value.code, "cloudflare-hono" in unknown.value.more["availableTemplates"]) == (
             "TEMPLATE_NOT_FOUND",
             True,
@@ -321,24 +321,24 @@ async def test_a_model_plans_and_what_cannot_be_done_in_order_is_not_used(home: 
     def script(_: Asked) -> Behaviour:
         return Reply(calls=[finish(result=next(answers))])
 
-    async with ModelServer(script) as server, desk_of(home, MAKER, thinker(server, "ada", "big")) as desk:
-        done = await called(desk, "generate_plan", requirements=NEEDED)
+    async with ModelServer(script) as server, desk_of(home, MAKER, thinker(server, "ada", "big")) as verbs:
+        done = await called(verbs, "generate_plan", requirements=NEEDED)
         assert (done["method"], done["check"]) == ("model", {"valid": True, "problems": []})
         assert 'id = "task-1-2"' in done["ccswarmPlan"]
         assert 'needs = ["task-1-1"]' in done["ccswarmPlan"]
-        done = await called(desk, "generate_plan", requirements=NEEDED)
+        done = await called(verbs, "generate_plan", requirements=NEEDED)
         assert done["method"] == "rules"
         assert "need each other in a circle" in done["notes"][0]
         assert done["check"]["valid"]
 
 
 async def test_nobody_can_do_it(home: Path) -> None:
-    async with desk_of(home, '[[agents]]\nname = "idle"\n') as desk:
-        done = await called(desk, "generate_plan", requirements=NEEDED)
+    async with desk_of(home, '[[agents]]\nname = "idle"\n') as verbs:
+        done = await called(verbs, "generate_plan", requirements=NEEDED)
     assert (done["ccswarmPlan"], done["check"]["valid"]) == ("", False)
     assert "give an agent a brain that thinks" in done["check"]["problems"][0]
     (home / "plan.json").write_text(json.dumps(done))
-    assert "ccswarmPlan is empty" in (await asyncio.to_thread(RunDesk(home).run, "run", "plan.json", code=2)).err
+    assert "ccswarmPlan is empty" in (await asyncio.to_thread(RunVerbs(home).run, "run", "plan.json", code=2)).err
     assert {task["assignee"] for phase in done["plan"]["phases"] for task in phase["tasks"]} >= {"researcher", "coder"}
 
 
@@ -346,14 +346,14 @@ def test_the_plan_is_run_as_it_is_and_every_task_ends(home: Path) -> None:
     """By ``ccswarm run``, in the workspace it was made for."""
 
     async def make() -> dict[str, Any]:
-        async with desk_of(home, MAKER) as desk:
-            return await called(desk, "generate_plan", requirements=NEEDED, preferences={"methodology": "agile"})
+        async with desk_of(home, MAKER) as verbs:
+            return await called(verbs, "generate_plan", requirements=NEEDED, preferences={"methodology": "agile"})
 
     done = asyncio.run(make())
     assert done["check"] == {"valid": True, "problems": []}
     (home / "plan.json").write_text(json.dumps(done))
-    desk = RunDesk(home)
-    result = desk.result("run", "plan.json")
+    verbs = RunVerbs(home)
+    result = verbs.result("run", "plan.json")
     tasks = [task for phase in done["plan"]["phases"] for task in phase["tasks"]]
     assert {name: one["status"] for name, one in result["tasks"].items()} == {
         task["swarmTask"]: "succeeded" for task in tasks

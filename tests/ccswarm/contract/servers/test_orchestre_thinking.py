@@ -20,7 +20,7 @@ from ccswarm.servers.mcp.toolsets.orchestre.schemas import analysis_problem, pla
 from ccswarm.servers.mcp.toolsets.workbench import Workbench
 from tests.ccswarm.support.mcp_server_process import ServerClient, serving
 from tests.ccswarm.support.orchestre_trees import MIXED, committed, made
-from tests.ccswarm.support.runs import QUICK, SERVERS, RunDesk
+from tests.ccswarm.support.runs import QUICK, SERVERS, RunVerbs
 from tests.conftest import BY_CHANCE, client_environment, environment
 from tests.support.bounds import BOUND_SECONDS
 
@@ -38,19 +38,19 @@ args = { text = "${task.text}" }
 
 
 @pytest.fixture(scope="module")
-def desk(shared_home: Path) -> RunDesk:
+def verbs(shared_home: Path) -> RunVerbs:
     work = made(shared_home / "work", MIXED)
     with environment(client_environment(shared_home)):
         committed(work)
-    return RunDesk(shared_home, QUICK + SERVERS + MAKER)
+    return RunVerbs(shared_home, QUICK + SERVERS + MAKER)
 
 
 @pytest.fixture(scope="module")
-def client(desk: RunDesk) -> Iterator[ServerClient]:
-    work = str(desk.home / "work")
+def client(verbs: RunVerbs) -> Iterator[ServerClient]:
+    work = str(verbs.home / "work")
     with (
-        environment(client_environment(desk.home)),
-        serving(desk.home, "--workspace", work, "--config", str(desk.file)) as client,
+        environment(client_environment(verbs.home)),
+        serving(verbs.home, "--workspace", work, "--config", str(verbs.file)) as client,
     ):
         yield client
 
@@ -95,12 +95,12 @@ def test_all_of_them_side_by_side(client: ServerClient) -> None:
     assert plan["plan"]["phases"][0]["tasks"][0]["title"] == "Start from the template cloudflare-hono"
 
 
-def test_nothing_outside_the_workspace_is_looked_at(client: ServerClient, desk: RunDesk) -> None:
-    (desk.home / "work/out").symlink_to(desk.home)
+def test_nothing_outside_the_workspace_is_looked_at(client: ServerClient, verbs: RunVerbs) -> None:
+    (verbs.home / "work/out").symlink_to(verbs.home)
     for path in ("..", "/", "out", "out/.config/../..", "\0"):
         result = client.answer(asked(client, "analyze_project", requirements=SAAS, projectPath=path))["result"]
         assert json.loads(result["content"][0]["text"])["code"] == "PATH_NOT_ALLOWED", path
-    (desk.home / "work/out").unlink()
+    (verbs.home / "work/out").unlink()
 
 
 JUNK = st.recursive(
@@ -131,7 +131,7 @@ VALUES: Mapping[str, st.SearchStrategy[Any]] = {
 
 
 @pytest.mark.parametrize("tool", TOOLS, ids=lambda tool: tool.name)
-def test_whatever_fits_the_schema_is_answered(shared_home: Path, desk: RunDesk, tool: Any) -> None:
+def test_whatever_fits_the_schema_is_answered(shared_home: Path, verbs: RunVerbs, tool: Any) -> None:
     properties, required = tool.input_schema["properties"], tool.input_schema.get("required", ())
     kinds: dict[str, st.SearchStrategy[Any]] = {
         name: WORDS if name == "context" and properties[name]["type"] == "string" else VALUES[name]
@@ -149,7 +149,7 @@ def test_whatever_fits_the_schema_is_answered(shared_home: Path, desk: RunDesk, 
             return
 
         async def call() -> None:
-            here = Workbench(ServerOptions(desk.file, shared_home / "work"))
+            here = Workbench(ServerOptions(verbs.file, shared_home / "work"))
             try:
                 async with asyncio.timeout(BOUND_SECONDS):
                     json.dumps(await tool.run(here, arguments))

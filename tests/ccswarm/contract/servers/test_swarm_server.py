@@ -14,7 +14,7 @@ from jsonschema import Draft202012Validator
 
 from ccswarm.servers.mcp.toolsets.orchestre.toolset import BY_NAME as ORCHESTRE
 from tests.ccswarm.support.mcp_server_process import INITIALIZE, MODERN, ROOT, ServerClient, serving
-from tests.ccswarm.support.runs import BASE, TWO, RunDesk, step, task
+from tests.ccswarm.support.runs import BASE, TWO, RunVerbs, step, task
 from tests.conftest import client_environment, environment
 from tests.support.bounds import BOUND_SECONDS
 
@@ -24,17 +24,17 @@ ONE = task("only", step("say"), more='agent = "bob"')
 
 
 @pytest.fixture(scope="module")
-def desk(shared_home: Path) -> RunDesk:
-    return RunDesk(shared_home, BASE + TWO)
+def verbs(shared_home: Path) -> RunVerbs:
+    return RunVerbs(shared_home, BASE + TWO)
 
 
 @pytest.fixture(scope="module")
-def client(desk: RunDesk) -> Iterator[ServerClient]:
-    with environment(client_environment(desk.home)), serving(desk.home, "--workspace", str(desk.home)) as client:
+def client(verbs: RunVerbs) -> Iterator[ServerClient]:
+    with environment(client_environment(verbs.home)), serving(verbs.home, "--workspace", str(verbs.home)) as client:
         yield client
 
 
-def test_a_run_is_started_followed_and_read(client: ServerClient, desk: RunDesk) -> None:
+def test_a_run_is_started_followed_and_read(client: ServerClient, verbs: RunVerbs) -> None:
     started = client.tool("start_run", name="mine")
     run = started["run"]
     events = client.follow(run)
@@ -52,7 +52,7 @@ def test_a_run_is_started_followed_and_read(client: ServerClient, desk: RunDesk)
         "mine",
         "succeeded",
         True,
-        str(desk.home),
+        str(verbs.home),
     )
     assert [(one["task"], one["status"], one["agent"]) for one in status["tasks"]] == [
         ("one", "succeeded", "ada"),
@@ -73,18 +73,18 @@ def test_a_run_is_started_followed_and_read(client: ServerClient, desk: RunDesk)
         ("call.begin", "bob"),
         ("call.end", "bob"),
     ]
-    with environment(client_environment(desk.home)):
-        assert desk.json("status", run)["status"] == "succeeded"
+    with environment(client_environment(verbs.home)):
+        assert verbs.json("status", run)["status"] == "succeeded"
 
 
-def test_a_plan_is_given_as_text_or_as_a_file_of_the_workspace(client: ServerClient, desk: RunDesk) -> None:
-    (desk.home / "plans").mkdir()
-    (desk.home / "plans/one.toml").write_text(ONE)
-    for plan in (ONE, "plans/one.toml", str(desk.home / "plans/one.toml")):
+def test_a_plan_is_given_as_text_or_as_a_file_of_the_workspace(client: ServerClient, verbs: RunVerbs) -> None:
+    (verbs.home / "plans").mkdir()
+    (verbs.home / "plans/one.toml").write_text(ONE)
+    for plan in (ONE, "plans/one.toml", str(verbs.home / "plans/one.toml")):
         run = client.tool("start_run", plan=plan, workspace="plans")["run"]
         client.follow(run)
         status = client.tool("run_status", run=run)
-        assert (status["status"], status["workspace"]) == ("succeeded", str(desk.home / "plans"))
+        assert (status["status"], status["workspace"]) == ("succeeded", str(verbs.home / "plans"))
         assert [one["task"] for one in status["tasks"]] == ["only"]
 
 
@@ -213,9 +213,9 @@ WIDER = '[[agents]]\nname = "ada"\ngrants = ["*"]\n'
     ],
 )
 def test_what_may_not_be_started_is_told(
-    client: ServerClient, desk: RunDesk, arguments: dict[str, object], code: str, told: str
+    client: ServerClient, verbs: RunVerbs, arguments: dict[str, object], code: str, told: str
 ) -> None:
-    link = desk.home / "out"
+    link = verbs.home / "out"
     if not link.exists():
         link.symlink_to("/etc")
     before = [one["run"] for one in client.tool("list_runs")["runs"]]
@@ -276,9 +276,9 @@ def test_there_is_no_way_to_answer_an_approval(client: ServerClient) -> None:
 
 def test_agents_are_told_without_their_prompts_and_secrets(home: Path) -> None:
     secret = '[[agents]]\nname = "eve"\nprompt = "hush"\nsettings = { key = "hush" }\nbrain = "llm"\n'
-    desk = RunDesk(home, BASE + secret + '[[mcp.servers]]\nname = "x"\ncommand = "y"\nenv = { KEY = "hush" }\n')
+    verbs = RunVerbs(home, BASE + secret + '[[mcp.servers]]\nname = "x"\ncommand = "y"\nenv = { KEY = "hush" }\n')
     (home / "project").mkdir()
-    with serving(desk.home, "--workspace", "project") as client:
+    with serving(verbs.home, "--workspace", "project") as client:
         result = client.call("list_agents")
         assert "hush" not in json.dumps(result)
         facts = result["structuredContent"]
@@ -289,28 +289,28 @@ def test_agents_are_told_without_their_prompts_and_secrets(home: Path) -> None:
 
 
 def test_it_is_said_who_takes_a_task_in_words(home: Path) -> None:
-    desk = RunDesk(home, BASE)
+    verbs = RunVerbs(home, BASE)
     (home / "project").mkdir()
-    with serving(desk.home, "--workspace", "project") as client:
+    with serving(verbs.home, "--workspace", "project") as client:
         assert client.tool("list_agents")["next"] == "start_run with a plan: no agent here takes words"
-        desk.rewrite(BASE + '[[agents]]\nname = "wanda"\nsettings = { words = "playbooks" }\n')
+        verbs.rewrite(BASE + '[[agents]]\nname = "wanda"\nsettings = { words = "playbooks" }\n')
         assert client.tool("list_agents")["next"] == "start_run with a task in words, or a plan"
 
 
 def test_a_home_is_no_workspace_unless_somebody_says_so(home: Path) -> None:
-    desk = RunDesk(home, BASE + TWO)
-    with serving(desk.home) as client:
+    verbs = RunVerbs(home, BASE + TWO)
+    with serving(verbs.home) as client:
         assert client.tool("list_agents")["workspace"] == str(home / "ccswarm-workspace")
-        desk.rewrite(f'[swarm]\nworkspace = "{home}"\n' + BASE + TWO)
+        verbs.rewrite(f'[swarm]\nworkspace = "{home}"\n' + BASE + TWO)
         assert client.tool("list_agents")["workspace"] == str(home)
 
 
 def test_a_wrong_configuration_is_told_by_the_tools_and_read_again_when_mended(home: Path) -> None:
-    desk = RunDesk(home, "[swarm]\nname = 7\n")
-    with serving(desk.home, "--workspace", str(home)) as client:
+    verbs = RunVerbs(home, "[swarm]\nname = 7\n")
+    with serving(verbs.home, "--workspace", str(home)) as client:
         error = client.refused("start_run")
         assert (error["code"], "[swarm] name" in error["message"]) == ("config_invalid", True)
-        desk.rewrite(BASE + TWO)
+        verbs.rewrite(BASE + TWO)
         assert client.follow(client.tool("start_run")["run"])[-1]["status"] == "succeeded"
 
 

@@ -20,10 +20,10 @@ from tests.support.bounds import BOUND_SECONDS
 pytestmark = pytest.mark.anyio
 
 
-async def started(desk: Workbench, **arguments: str) -> str:
+async def started(verbs: Workbench, **arguments: str) -> str:
     """A run, when it is over."""
-    run = (await call(desk, "start_run", arguments)).facts["run"]
-    app = await desk.reading()
+    run = (await call(verbs, "start_run", arguments)).facts["run"]
+    app = await verbs.reading()
     ended = await asyncio.wait_for(app.engine.wait(run), BOUND_SECONDS)
     assert ended.result["status"] == "succeeded", ended.result
     return run
@@ -31,36 +31,36 @@ async def started(desk: Workbench, **arguments: str) -> str:
 
 async def test_without_work_it_is_no_worker_and_becomes_one_again(home: Path) -> None:
     (home / "ccswarm.toml").write_text(BASE + TWO)
-    desk = Workbench(ServerOptions(home / "ccswarm.toml", home), rest_seconds=0.05)
+    verbs = Workbench(ServerOptions(home / "ccswarm.toml", home), rest_seconds=0.05)
     try:
-        assert desk.worker == ""
+        assert verbs.worker == ""
         for _ in range(2):
-            with desk.in_use():
-                run = await started(desk)
-                assert desk.worker
-            assert desk.resting
-            await asyncio.wait_for(desk.resting, BOUND_SECONDS)
-            assert desk.worker == ""
-            status = await call(desk, "run_status", {"run": run})
+            with verbs.in_use():
+                run = await started(verbs)
+                assert verbs.worker
+            assert verbs.resting
+            await asyncio.wait_for(verbs.resting, BOUND_SECONDS)
+            assert verbs.worker == ""
+            status = await call(verbs, "run_status", {"run": run})
             assert status.facts["status"] == "succeeded"
-            assert (await (await desk.reading()).engine.health())["workers"] == {}
+            assert (await (await verbs.reading()).engine.health())["workers"] == {}
     finally:
-        await desk.close()
+        await verbs.close()
 
 
 async def test_servers_that_the_configuration_names_later_are_known_to_the_next_run(home: Path) -> None:
     file = home / "ccswarm.toml"
     file.write_text(BASE + TWO)
-    desk = Workbench(ServerOptions(file, home))
+    verbs = Workbench(ServerOptions(file, home))
     try:
-        await started(desk)
+        await started(verbs)
         more = server("late", "plain") + agent("zoe", "late.*")
         file.write_text(BASE + more + task("new", step("say", "late.echo"), more='agent = "zoe"'))
         agreed(file, home / ".local/state/ccswarm")
-        run = await started(desk)
-        assert [one["agent"] for one in (await call(desk, "run_status", {"run": run})).facts["tasks"]] == ["zoe"]
+        run = await started(verbs)
+        assert [one["agent"] for one in (await call(verbs, "run_status", {"run": run})).facts["tasks"]] == ["zoe"]
     finally:
-        await desk.close()
+        await verbs.close()
 
 
 @pytest.mark.parametrize("named", [False, True])

@@ -16,7 +16,7 @@ from ccswarm.runs import app
 from ccswarm.servers.base import ServerOptions
 from ccswarm.servers.mcp.dispatch import Conversation
 from tests.ccswarm.support.mcp_server_process import INITIALIZE, MODERN, ServerClient, serving
-from tests.ccswarm.support.runs import AGENTS, BASE, HELD, QUICK, SERVERS, TWO, RunDesk, step, task
+from tests.ccswarm.support.runs import AGENTS, BASE, HELD, QUICK, SERVERS, TWO, RunVerbs, step, task
 from tests.ccswarm.support.verbs import agent
 from tests.support.bounds import BOUND_SECONDS, pause
 from tests.support.processor_time import once_within
@@ -28,12 +28,12 @@ TOGETHER = task("other", step("say")) + ASK
 
 
 @pytest.fixture
-def desk(home: Path) -> RunDesk:
-    return RunDesk(home, BASE + HELD)
+def verbs(home: Path) -> RunVerbs:
+    return RunVerbs(home, BASE + HELD)
 
 
-def words(desk: RunDesk) -> tuple[Path, str, str]:
-    return desk.home, "--workspace", str(desk.home)
+def words(verbs: RunVerbs) -> tuple[Path, str, str]:
+    return verbs.home, "--workspace", str(verbs.home)
 
 
 def finished(client: ServerClient, run: str) -> dict[str, object]:
@@ -45,8 +45,8 @@ def finished(client: ServerClient, run: str) -> dict[str, object]:
     return json.loads(client.tool("read_result", run=run, task="hold")["text"])["steps"]
 
 
-def test_a_client_that_leaves_at_once_is_answered_first(desk: RunDesk) -> None:
-    client = ServerClient(*words(desk))
+def test_a_client_that_leaves_at_once_is_answered_first(verbs: RunVerbs) -> None:
+    client = ServerClient(*words(verbs))
     numbers = [client.begin("initialize", INITIALIZE), client.begin("tools/list"), client.begin("ping")]
     read = client.begin("resources/read", {"uri": "run://nowhere/plan"})
     code, _ = client.leave()
@@ -57,9 +57,9 @@ def test_a_client_that_leaves_at_once_is_answered_first(desk: RunDesk) -> None:
 
 
 @pytest.mark.parametrize("way", ["end of input", signal.SIGTERM, signal.SIGINT])
-def test_it_ends_within_a_second(desk: RunDesk, way: object) -> None:
+def test_it_ends_within_a_second(verbs: RunVerbs, way: object) -> None:
     def attempt() -> float:
-        with serving(*words(desk)) as client:
+        with serving(*words(verbs)) as client:
             client.tool("list_runs")
             waiting = client.begin("tools/list")
             client.answer(waiting)
@@ -99,8 +99,8 @@ BAD_LINES: list[tuple[bytes, list[tuple[object, int]]]] = [
 ]
 
 
-def test_whatever_is_wrong_with_a_line_costs_that_line_only(desk: RunDesk) -> None:
-    with serving(*words(desk)) as client:
+def test_whatever_is_wrong_with_a_line_costs_that_line_only(verbs: RunVerbs) -> None:
+    with serving(*words(verbs)) as client:
         for line, expected in BAD_LINES:
             client.send(line)
             for number, code in expected:
@@ -109,24 +109,24 @@ def test_whatever_is_wrong_with_a_line_costs_that_line_only(desk: RunDesk) -> No
         client.tool("list_runs")
 
 
-def test_a_client_that_reads_late_gets_everything(desk: RunDesk) -> None:
-    with serving(*words(desk)) as client:
+def test_a_client_that_reads_late_gets_everything(verbs: RunVerbs) -> None:
+    with serving(*words(verbs)) as client:
         numbers = [client.begin("tools/list") for _ in range(600)]
         assert all(len(client.answer(number)["result"]["tools"]) == 18 for number in numbers)
 
 
-def test_a_client_may_be_offered_the_tools_for_runs_alone(desk: RunDesk) -> None:
-    with serving(*words(desk), "--runs-only") as client:
+def test_a_client_may_be_offered_the_tools_for_runs_alone(verbs: RunVerbs) -> None:
+    with serving(*words(verbs), "--runs-only") as client:
         assert len(client.ask("tools/list")["tools"]) == 11
         assert client.ask("prompts/list")["prompts"] == []
         number = client.begin("tools/call", {"name": "analyze_project", "arguments": {"requirements": "a shop"}})
         assert "there is no tool 'analyze_project'" in client.answer(number)["error"]["message"]
 
 
-def test_calls_do_not_wait_for_each_other_and_can_be_given_up(desk: RunDesk) -> None:
-    with serving(*words(desk)) as client:
+def test_calls_do_not_wait_for_each_other_and_can_be_given_up(verbs: RunVerbs) -> None:
+    with serving(*words(verbs)) as client:
         run = client.tool("start_run")["run"]
-        with desk.held() as pipe:
+        with verbs.held() as pipe:
             cursor = ""
             while (told := client.tool("run_events", run=run, cursor=cursor))["events"] or not cursor:
                 cursor = told["cursor"]
@@ -147,21 +147,21 @@ def test_calls_do_not_wait_for_each_other_and_can_be_given_up(desk: RunDesk) -> 
         assert given_up not in client.answers
 
 
-def test_when_the_client_leaves_its_run_is_paused_and_the_next_server_goes_on(desk: RunDesk) -> None:
-    with serving(*words(desk)) as client:
+def test_when_the_client_leaves_its_run_is_paused_and_the_next_server_goes_on(verbs: RunVerbs) -> None:
+    with serving(*words(verbs)) as client:
         run = client.tool("start_run")["run"]
-        with desk.held():
+        with verbs.held():
             status = client.tool("run_status", run=run)
             assert (status["status"], status["worker"]) == ("running", "this server")
             code, _ = client.leave()
             assert code == 0
-    assert desk.json("status", run)["status"] == "paused"
-    with serving(*words(desk)) as client:
+    assert verbs.json("status", run)["status"] == "paused"
+    with serving(*words(verbs)) as client:
         status = client.tool("run_status", run=run)
         assert (status["status"], status["worker"], status["over"]) == ("paused", "", False)
         assert "resume_run" in status["next"]
         assert client.tool("run_events", run=run, cursor="1", wait_seconds=45)["status"] == "paused"
-        with desk.answering("at last"):
+        with verbs.answering("at last"):
             assert client.tool("resume_run", run=run)["run"] == run
             assert finished(client, run)["wait"] == {"status": "ok", "text": "at last"}
 
@@ -174,57 +174,57 @@ def test_who_says_that_it_works_is_known_to_whoever_leaves_runs_to_it(home: Path
     asyncio.run(work())
 
 
-def test_where_a_worker_is_the_run_goes_on_there(desk: RunDesk) -> None:
-    with serving(*words(desk)) as client:
+def test_where_a_worker_is_the_run_goes_on_there(verbs: RunVerbs) -> None:
+    with serving(*words(verbs)) as client:
         run = client.tool("start_run")["run"]
-        with desk.held(), desk.started("worker", "--id", "steady") as worker:
+        with verbs.held(), verbs.started("worker", "--id", "steady") as worker:
             worker.until("carries out queued runs")
             assert client.tool("run_status", run=run)["worker"] == "this server"
             assert client.leave()[0] == 0
-            with desk.answering("at the worker"):
+            with verbs.answering("at the worker"):
                 worker.until(f"{run}: succeeded")
-            desk.run("logs", "--follow", run)  # until that is recorded
+            verbs.run("logs", "--follow", run)  # until that is recorded
             assert worker.end(signal.SIGTERM)[0] == 0
-    assert desk.json("status", run)["status"] == "succeeded"
+    assert verbs.json("status", run)["status"] == "succeeded"
 
 
-def test_after_a_kill_the_next_server_tells_the_truth_and_goes_on(desk: RunDesk) -> None:
-    with serving(*words(desk)) as client:
+def test_after_a_kill_the_next_server_tells_the_truth_and_goes_on(verbs: RunVerbs) -> None:
+    with serving(*words(verbs)) as client:
         run = client.tool("start_run")["run"]
-        with desk.held():
+        with verbs.held():
             client.kill()
-    with serving(*words(desk)) as client:
+    with serving(*words(verbs)) as client:
         status = client.tool("run_status", run=run)
         assert (status["status"], status["worker"], status["over"]) == ("interrupted", "", False)
         assert client.tool("list_runs")["runs"][0]["status"] == "interrupted"
         told = client.tool("run_events", run=run, cursor="2;hold:0", wait_seconds=45)
         assert (told["status"], told["events"]) == ("interrupted", [])
-        with desk.answering("again"):
+        with verbs.answering("again"):
             client.tool("resume_run", run=run)
             assert finished(client, run)["wait"] == {"status": "ok", "text": "again"}
         assert client.tool("run_status", run=run)["worker"] == ""
 
 
-def test_a_run_is_paused_gone_on_with_and_cancelled(desk: RunDesk) -> None:
-    with serving(*words(desk)) as client:
+def test_a_run_is_paused_gone_on_with_and_cancelled(verbs: RunVerbs) -> None:
+    with serving(*words(verbs)) as client:
         run = client.tool("start_run")["run"]
-        with desk.held():
+        with verbs.held():
             assert client.tool("pause_run", run="last")["status"] == "paused"
         client.tool("resume_run", run=run)
-        with desk.held():
+        with verbs.held():
             assert client.tool("cancel_run", run=run)["status"] == "cancelled"
         told = client.tool("run_events", run=run, cursor="1", wait_seconds=45)
         assert (told["status"], told["over"]) == ("cancelled", True)
         assert client.refused("pause_run", run=run)["code"] == "usage_invalid"
-        with desk.answering("after all"):
+        with verbs.answering("after all"):
             assert client.tool("resume_run", run=run)["run"] == run
             finished(client, run)
 
 
-def test_what_failed_is_done_again_by_a_run_of_the_same_plan(desk: RunDesk) -> None:
-    desk.rewrite(BASE + TWO)
+def test_what_failed_is_done_again_by_a_run_of_the_same_plan(verbs: RunVerbs) -> None:
+    verbs.rewrite(BASE + TWO)
     plan = task("good", step("say")) + task("bad") + FAIL
-    with serving(*words(desk)) as client:
+    with serving(*words(verbs)) as client:
         run = client.tool("start_run", plan=plan)["run"]
         client.follow(run)
         assert client.tool("run_status", run=run)["status"] == "failed"
@@ -236,9 +236,9 @@ def test_what_failed_is_done_again_by_a_run_of_the_same_plan(desk: RunDesk) -> N
         assert [(one["task"], one["status"]) for one in tasks] == [("good", "succeeded"), ("bad", "failed")]
 
 
-def test_what_an_agent_asks_is_listed_and_answered_by_a_person_only(desk: RunDesk) -> None:
-    desk.rewrite(CAREFUL + TOGETHER)
-    with serving(*words(desk)) as client:
+def test_what_an_agent_asks_is_listed_and_answered_by_a_person_only(verbs: RunVerbs) -> None:
+    verbs.rewrite(CAREFUL + TOGETHER)
+    with serving(*words(verbs)) as client:
         run = client.tool("start_run")["run"]
         assert not client.follow_whole(run, "approval.asked")[1]["over"]
         (asked,) = client.tool("list_approvals", run=run)["approvals"]
@@ -254,20 +254,20 @@ def test_what_an_agent_asks_is_listed_and_answered_by_a_person_only(desk: RunDes
         assert "you cannot" in status["next"]
         text = client.call("list_approvals")["content"][0]["text"]
         assert asked["answer"] in text
-        desk.run("approve", asked["id"])
+        verbs.run("approve", asked["id"])
         client.follow(run)
         assert client.tool("list_approvals")["approvals"] == []
         assert client.tool("run_status", run=run)["status"] == "succeeded"
 
 
-def test_who_subscribed_is_told_of_changes_in_both_eras(desk: RunDesk) -> None:
-    with serving(*words(desk)) as client:
+def test_who_subscribed_is_told_of_changes_in_both_eras(verbs: RunVerbs) -> None:
+    with serving(*words(verbs)) as client:
         client.ask("resources/subscribe", {"uri": "run://list"})
         run = client.tool("start_run")["run"]
         client.notification("notifications/resources/list_changed")
         assert client.notification("notifications/resources/updated") == {"uri": "run://list"}
         uri = f"run://{run}/events"
-        with desk.held() as pipe:
+        with verbs.held() as pipe:
             client.ask("resources/subscribe", {"uri": uri})
             asked = {"notifications": {"resourceSubscriptions": [f"run://{run}/result"]}, "_meta": MODERN}
             listening = client.begin("subscriptions/listen", asked)

@@ -10,20 +10,20 @@ from typing import Any
 
 import pytest
 
-from tests.ccswarm.support.runs import RunDesk
+from tests.ccswarm.support.runs import RunVerbs
 from tests.ccswarm.support.visionflow_server import IDS, TEXT, Served, Wire, connected, served
 
 INIT = {"topology": "hierarchical", "maxAgents": 10, "strategy": "adaptive"}
 
 
 @pytest.fixture(scope="module")
-def desk(shared_home: Path) -> RunDesk:
-    return RunDesk(shared_home, TEXT)
+def verbs(shared_home: Path) -> RunVerbs:
+    return RunVerbs(shared_home, TEXT)
 
 
 @pytest.fixture(scope="module")
-def server(desk: RunDesk) -> Iterator[Served]:
-    with served(desk) as server:
+def server(verbs: RunVerbs) -> Iterator[Served]:
+    with served(verbs) as server:
         yield server
 
 

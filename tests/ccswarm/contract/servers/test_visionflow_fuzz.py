@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from ccswarm.servers.visionflow.methods import METHODS, TOOLS
-from tests.ccswarm.support.runs import RunDesk
+from tests.ccswarm.support.runs import RunVerbs
 from tests.ccswarm.support.visionflow_server import TEXT, Served, connected, served
 from tests.conftest import BY_CHANCE
 
@@ -48,7 +48,7 @@ CUT = st.builds(lambda message, at: json.dumps(message).encode()[:at], VALID, st
 
 @pytest.fixture(scope="module")
 def server(shared_home: Path) -> Iterator[Served]:
-    with served(RunDesk(shared_home, TEXT)) as server:
+    with served(RunVerbs(shared_home, TEXT)) as server:
         yield server
 
 

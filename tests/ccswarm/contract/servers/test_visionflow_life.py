@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from ccswarm.servers.visionflow.plugin import UNKNOWN_ADVICE
-from tests.ccswarm.support.runs import RunDesk
+from tests.ccswarm.support.runs import RunVerbs
 from tests.ccswarm.support.visionflow_server import TEXT, Wire, children, connected, served
 from tests.conftest import client_environment, environment
 
@@ -20,8 +20,8 @@ PLAIN = 'grants = ["small.*", "pipe.*"]\n'
 
 
 @pytest.fixture
-def desk(home: Path) -> RunDesk:
-    return RunDesk(home, TEXT.replace("[engine]\n", f"[engine]\n{LOST}"))
+def verbs(home: Path) -> RunVerbs:
+    return RunVerbs(home, TEXT.replace("[engine]\n", f"[engine]\n{LOST}"))
 
 
 def until(wire: Wire, swarm: str, **expected: int) -> None:
@@ -31,62 +31,62 @@ def until(wire: Wire, swarm: str, **expected: int) -> None:
 
 
 @pytest.mark.parametrize("how", [pytest.param(signal.SIGTERM, marks=pytest.mark.torture), signal.SIGKILL])
-def test_swarms_outlive_the_server_and_their_tasks_go_on(desk: RunDesk, how: signal.Signals) -> None:
-    with served(desk) as first, connected(first.port) as wire:
+def test_swarms_outlive_the_server_and_their_tasks_go_on(verbs: RunVerbs, how: signal.Signals) -> None:
+    with served(verbs) as first, connected(first.port) as wire:
         swarm, (ann, ada) = wire.swarm("ring", "analyst", "researcher")
         old = wire.ask("task_orchestrate", swarmId=swarm, task="first")["taskId"]
-        with desk.answering("done"):
+        with verbs.answering("done"):
             wire.over(old)
         task = wire.ask("task_orchestrate", swarmId=swarm, task="second", priority="low")["taskId"]
-        with desk.held():
+        with verbs.held():
             assert first.end(how) == (0 if how == signal.SIGTERM else -9)
-    with served(desk) as second, connected(second.port) as wire:
+    with served(verbs) as second, connected(second.port) as wire:
         status = wire.ask("swarm_status", swarmId=swarm)
         assert (status["topology"], status["pendingTasks"], status["completedTasks"]) == ("ring", 1, 1)
         until(wire, swarm, activeAgents=2)
-        with desk.answering("went on"):
+        with verbs.answering("went on"):
             found = wire.over(task)
         assert (found["status"], found["priority"], found["task"]) == ("completed", "low", "second")
         assert found["parts"][0]["result"]["steps"]["do"]["text"] == "went on"
         assert [one["id"] for one in wire.ask("agent_list", swarmId=swarm)["agents"]] == [ann, ada]
         until(wire, swarm, pendingTasks=0, completedTasks=2)
         wire.ask("swarm_destroy", swarmId=swarm)
-    with served(desk) as third, connected(third.port) as wire:
+    with served(verbs) as third, connected(third.port) as wire:
         assert wire.fault("swarm_status", swarmId=swarm)["code"] == -32001
 
 
-def test_a_server_of_another_directory_has_none_of_its_swarms(desk: RunDesk, tmp_path: Path) -> None:
-    other = RunDesk(tmp_path)
-    other.state = desk.state
-    for one in (desk, other):
-        one.rewrite(desk.file.read_text())
-    with served(desk) as first, connected(first.port) as wire:
+def test_a_server_of_another_directory_has_none_of_its_swarms(verbs: RunVerbs, tmp_path: Path) -> None:
+    other = RunVerbs(tmp_path)
+    other.state = verbs.state
+    for one in (verbs, other):
+        one.rewrite(verbs.file.read_text())
+    with served(verbs) as first, connected(first.port) as wire:
         swarm, _ = wire.swarm("ring", "analyst")
         with served(other) as second, connected(second.port) as elsewhere:
             assert elsewhere.fault("swarm_status", swarmId=swarm)["code"] == -32001
         assert wire.ask("swarm_status", swarmId=swarm)["topology"] == "ring"
 
 
-def test_what_is_to_follow_a_run_that_an_agent_left_follows_after_a_restart(desk: RunDesk) -> None:
-    with served(desk) as first, connected(first.port) as wire:
+def test_what_is_to_follow_a_run_that_an_agent_left_follows_after_a_restart(verbs: RunVerbs) -> None:
+    with served(verbs) as first, connected(first.port) as wire:
         swarm, (_, bob, _) = wire.swarm("ring", "analyst", "coder", "researcher")
         task = wire.ask("task_orchestrate", swarmId=swarm, task="pass it on")["taskId"]
-        with desk.held():
+        with verbs.held():
             wire.ask("agent_terminate", agentId=bob)
             assert first.end() == 0
-    with served(desk) as second, connected(second.port) as wire:
+    with served(verbs) as second, connected(second.port) as wire:
         assert wire.ask("swarm_status", swarmId=swarm)["pendingTasks"] == 1
-        with desk.answering("done"):
+        with verbs.answering("done"):
             found = wire.over(task)
         assert [(one["agent"], one["status"]) for one in found["parts"]] == [("ann", "completed"), ("ada", "completed")]
 
 
-def test_an_agent_that_cannot_be_started_again_is_not_active(desk: RunDesk) -> None:
-    with served(desk) as first, connected(first.port) as wire:
+def test_an_agent_that_cannot_be_started_again_is_not_active(verbs: RunVerbs) -> None:
+    with served(verbs) as first, connected(first.port) as wire:
         swarm, (_, bob) = wire.swarm("mesh", "researcher", "coder")
-    text = desk.file.read_text()
-    desk.rewrite(text.replace('name = "bob"', 'name = "bert"'))
-    with served(desk) as second, connected(second.port) as wire:
+    text = verbs.file.read_text()
+    verbs.rewrite(text.replace('name = "bob"', 'name = "bert"'))
+    with served(verbs) as second, connected(second.port) as wire:
         until(wire, swarm, activeAgents=1)
         while not (stopped := wire.ask("agent_list", swarmId=swarm, filter="stopped", include_metadata=True)["agents"]):
             pass
@@ -99,16 +99,16 @@ def test_an_agent_that_cannot_be_started_again_is_not_active(desk: RunDesk) -> N
         assert wire.ask("agent_list", swarmId=swarm, filter="stopped")["agents"] == []
 
 
-def test_a_server_of_an_agent_that_never_answers_holds_nobody_up(desk: RunDesk) -> None:
-    with served(desk) as first, connected(first.port) as wire:
+def test_a_server_of_an_agent_that_never_answers_holds_nobody_up(verbs: RunVerbs) -> None:
+    with served(verbs) as first, connected(first.port) as wire:
         swarm, (ada,) = wire.swarm("mesh", "researcher")
     mute = '[[mcp.servers]]\nname = "mute"\ncommand = "sleep 1000"\nconnect_seconds = 300\n'
-    text = desk.file.read_text()
-    desk.rewrite(text + mute)
-    with served(desk) as other, connected(other.port) as wire:  # who may not use it does not ask it
+    text = verbs.file.read_text()
+    verbs.rewrite(text + mute)
+    with served(verbs) as other, connected(other.port) as wire:  # who may not use it does not ask it
         until(wire, swarm, activeAgents=1)
-    desk.rewrite(text.replace("capabilities =", 'grants = ["*"]\ncapabilities =').replace(PLAIN, "", 1) + mute)
-    with served(desk) as second, connected(second.port) as wire:
+    verbs.rewrite(text.replace("capabilities =", 'grants = ["*"]\ncapabilities =').replace(PLAIN, "", 1) + mute)
+    with served(verbs) as second, connected(second.port) as wire:
         (found,) = wire.ask("agent_list", swarmId=swarm)["agents"]
         assert (found["id"], found["status"]) == (ada, "starting")
         assert wire.fault("task_orchestrate", swarmId=swarm, task="go")["code"] == -32002
@@ -118,24 +118,24 @@ def test_a_server_of_an_agent_that_never_answers_holds_nobody_up(desk: RunDesk) 
         assert children(second, "sleep") == []
 
 
-def test_a_file_that_is_no_swarm_is_left_alone(desk: RunDesk) -> None:
-    with served(desk) as first, connected(first.port) as wire:
+def test_a_file_that_is_no_swarm_is_left_alone(verbs: RunVerbs) -> None:
+    with served(verbs) as first, connected(first.port) as wire:
         swarm, _ = wire.swarm()
-    (file,) = (desk.state / "visionflow").iterdir()
+    (file,) = (verbs.state / "visionflow").iterdir()
     assert (file.name, file.stat().st_mode & 0o777) == (f"{swarm}.json", 0o600)
     broken = file.with_name("swarm-550e8400-e29b-41d4-a716-446655440000.json")
     broken.write_text("{")
-    with served(desk) as second, connected(second.port) as wire:
+    with served(verbs) as second, connected(second.port) as wire:
         assert wire.ask("swarm_status", swarmId=swarm)["activeAgents"] == 0
     assert broken.read_text() == "{"
     assert any("is not a swarm and is ignored" in line for line in second.said)
 
 
-def test_it_ends_when_told_and_answers_what_it_was_asked(desk: RunDesk) -> None:
-    with served(desk) as server, connected(server.port) as idle, connected(server.port) as wire:
+def test_it_ends_when_told_and_answers_what_it_was_asked(verbs: RunVerbs) -> None:
+    with served(verbs) as server, connected(server.port) as idle, connected(server.port) as wire:
         swarm, _ = wire.swarm("mesh", "analyst")
         wire.ask("task_orchestrate", swarmId=swarm, task="wait")
-        with desk.held():
+        with verbs.held():
             assert server.end() == 0
         assert wire.answer() is None
         assert idle.answer() is None
@@ -144,8 +144,8 @@ def test_it_ends_when_told_and_answers_what_it_was_asked(desk: RunDesk) -> None:
             Wire(server.port)
 
 
-def test_before_the_token_only_a_greeting_is_answered(desk: RunDesk) -> None:
-    with served(desk, TCP_AUTH_TOKEN=TOKEN) as server, connected(server.port) as wire:
+def test_before_the_token_only_a_greeting_is_answered(verbs: RunVerbs) -> None:
+    with served(verbs, TCP_AUTH_TOKEN=TOKEN) as server, connected(server.port) as wire:
         required = {"code": -32000, "message": "Authentication required", "data": {"message": UNKNOWN_ADVICE}}
         assert wire.ask("initialize", protocolVersion="0.1.0")["serverInfo"] == {"name": "ccswarm", "version": ""}
         for method in ("swarm_init", "tools/list", "tools/call", "ping", "server_info", "no_such"):
@@ -162,42 +162,42 @@ def test_before_the_token_only_a_greeting_is_answered(desk: RunDesk) -> None:
         assert not any(TOKEN in line for line in server.said)
 
 
-def test_without_a_token_a_client_may_authenticate_all_the_same(desk: RunDesk) -> None:
-    with served(desk) as server, connected(server.port, token="any") as wire:
+def test_without_a_token_a_client_may_authenticate_all_the_same(verbs: RunVerbs) -> None:
+    with served(verbs) as server, connected(server.port, token="any") as wire:
         assert wire.ask("ping") == {}
 
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.0.2.1", "some.where"])
-def test_other_machines_need_a_token(desk: RunDesk, host: str) -> None:
-    with environment(client_environment(desk.home)):
-        said = desk.run("serve", "--tcp", "--host", host, "--workspace", str(desk.home), code=2)
+def test_other_machines_need_a_token(verbs: RunVerbs, host: str) -> None:
+    with environment(client_environment(verbs.home)):
+        said = verbs.run("serve", "--tcp", "--host", host, "--workspace", str(verbs.home), code=2)
     assert f"error usage_invalid: other machines can reach {host}" in said.err
     assert "TCP_AUTH_TOKEN" in said.err
 
 
-def test_with_a_token_it_may_be_reached_from_elsewhere(desk: RunDesk) -> None:
-    with served(desk, "--host", "0.0.0.0", TCP_AUTH_TOKEN=TOKEN) as server, connected(server.port, TOKEN) as wire:
+def test_with_a_token_it_may_be_reached_from_elsewhere(verbs: RunVerbs) -> None:
+    with served(verbs, "--host", "0.0.0.0", TCP_AUTH_TOKEN=TOKEN) as server, connected(server.port, TOKEN) as wire:
         assert wire.ask("server_info")["agent_count"] == 0
 
 
-def test_the_port_is_the_options_or_that_of_the_environment(desk: RunDesk) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as taken, environment(client_environment(desk.home)):
+def test_the_port_is_the_options_or_that_of_the_environment(verbs: RunVerbs) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken, environment(client_environment(verbs.home)):
         port = taken.getsockname()[1]
-        said = desk.run("serve", "--tcp", "--port", str(port), "-w", str(desk.home), code=1)
+        said = verbs.run("serve", "--tcp", "--port", str(port), "-w", str(verbs.home), code=1)
         assert f"cannot listen on 127.0.0.1 port {port}" in said.err
-        with environment({**client_environment(desk.home), "MCP_TCP_PORT": str(port)}):
+        with environment({**client_environment(verbs.home), "MCP_TCP_PORT": str(port)}):
             assert (
                 f"cannot listen on 127.0.0.1 port {port}"
-                in desk.run("serve", "--tcp", "-w", str(desk.home), code=1).err
+                in verbs.run("serve", "--tcp", "-w", str(verbs.home), code=1).err
             )
-        with environment({**client_environment(desk.home), "MCP_TCP_PORT": "many"}):
-            assert "MCP_TCP_PORT is 'many'" in desk.run("serve", "--tcp", "-w", str(desk.home), code=2).err
-        assert "no protocol to serve was given" in desk.run("serve", code=2).err
-        assert "is not a directory" in desk.run("serve", "--tcp", "-w", str(desk.home / "none"), code=2).err
+        with environment({**client_environment(verbs.home), "MCP_TCP_PORT": "many"}):
+            assert "MCP_TCP_PORT is 'many'" in verbs.run("serve", "--tcp", "-w", str(verbs.home), code=2).err
+        assert "no protocol to serve was given" in verbs.run("serve", code=2).err
+        assert "is not a directory" in verbs.run("serve", "--tcp", "-w", str(verbs.home / "none"), code=2).err
 
 
-def test_as_many_connections_as_allowed_and_the_next_is_told(desk: RunDesk) -> None:
-    with served(desk, "--connections", "2") as server, connected(server.port) as one, connected(server.port) as two:
+def test_as_many_connections_as_allowed_and_the_next_is_told(verbs: RunVerbs) -> None:
+    with served(verbs, "--connections", "2") as server, connected(server.port) as one, connected(server.port) as two:
         assert [wire.ask("ping") for wire in (one, two)] == [{}, {}]
         with connected(server.port) as three:
             refused = three.answer()
@@ -212,8 +212,8 @@ def test_as_many_connections_as_allowed_and_the_next_is_told(desk: RunDesk) -> N
         assert two.ask("ping") == {}
 
 
-def test_an_address_that_asks_too_much_is_told(desk: RunDesk) -> None:
-    with served(desk, "--requests", "5") as server, connected(server.port) as wire:
+def test_an_address_that_asks_too_much_is_told(verbs: RunVerbs) -> None:
+    with served(verbs, "--requests", "5") as server, connected(server.port) as wire:
         numbers = [wire.begin("ping", {}) for _ in range(40)]
         answers = [wire.answer() for _ in numbers]
         assert [one["id"] for one in answers] == numbers
@@ -223,8 +223,8 @@ def test_an_address_that_asks_too_much_is_told(desk: RunDesk) -> None:
         assert all("result" in one for one in answers[:10])
 
 
-def test_the_program_says_what_it_serves(desk: RunDesk) -> None:
-    with served(desk) as server:
+def test_the_program_says_what_it_serves(verbs: RunVerbs) -> None:
+    with served(verbs) as server:
         assert server.said[0] == f"VisionFlow is served at 127.0.0.1 port {server.port}"
         assert server.end() == 0
     team = "ada (researcher), bob (coder), eve (coordinator), ann (analyst), mia (writer)"
@@ -233,19 +233,19 @@ def test_the_program_says_what_it_serves(desk: RunDesk) -> None:
         f"agents that take tasks in words: {team}",
         "missing: an agent of type optimizer; add it: ccswarm init --for visionflow",
     ]
-    with environment(client_environment(desk.home)):
-        shown = desk.run("serve", "--help").out
+    with environment(client_environment(verbs.home)):
+        shown = verbs.run("serve", "--help").out
     assert "--tcp" in shown
 
 
-def test_what_cannot_be_kept_is_an_internal_error_without_its_inside(desk: RunDesk) -> None:
-    with served(desk) as server, connected(server.port) as wire:
-        kept, aside = desk.state / "visionflow", desk.state / "aside"
+def test_what_cannot_be_kept_is_an_internal_error_without_its_inside(verbs: RunVerbs) -> None:
+    with served(verbs) as server, connected(server.port) as wire:
+        kept, aside = verbs.state / "visionflow", verbs.state / "aside"
         kept.rename(aside)
         kept.touch()
         error = wire.whole("swarm_init", topology="mesh")["error"]
         assert (error["code"], error["message"]) == (-32603, "Internal error")
-        assert str(desk.state) not in str(error)
+        assert str(verbs.state) not in str(error)
         kept.unlink()
         aside.rename(kept)
         assert wire.ask("swarm_init", topology="mesh")["topology"] == "mesh"

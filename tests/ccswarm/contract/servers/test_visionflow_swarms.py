@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.ccswarm.support.runs import RunDesk
+from tests.ccswarm.support.runs import RunVerbs
 from tests.ccswarm.support.visionflow_server import TEXT, Served, Wire, children, connected, served
 from tests.conftest import client_environment, environment
 
@@ -34,13 +34,13 @@ settings = { steps = [{ id = "a b" }] }
 
 
 @pytest.fixture(scope="module")
-def desk(shared_home: Path) -> RunDesk:
-    return RunDesk(shared_home, TEXT + UNABLE)
+def verbs(shared_home: Path) -> RunVerbs:
+    return RunVerbs(shared_home, TEXT + UNABLE)
 
 
 @pytest.fixture(scope="module")
-def server(desk: RunDesk) -> Iterator[Served]:
-    with served(desk) as server:
+def server(verbs: RunVerbs) -> Iterator[Served]:
+    with served(verbs) as server:
         yield server
 
 
@@ -54,10 +54,10 @@ def wire(server: Served) -> Iterator[Wire]:
     assert children(server, ".py") == []
 
 
-def events(desk: RunDesk, run: str) -> list[tuple[str, str]]:
+def events(verbs: RunVerbs, run: str) -> list[tuple[str, str]]:
     """What began and ended, in order."""
-    with environment(client_environment(desk.home)):
-        lines = [json.loads(line) for line in desk.run("logs", run, "--json").out.splitlines()]
+    with environment(client_environment(verbs.home)):
+        lines = [json.loads(line) for line in verbs.run("logs", run, "--json").out.splitlines()]
     return [(one["event"].removeprefix("task."), one["task"]) for one in lines if one["event"].startswith("task.")]
 
 
@@ -65,9 +65,9 @@ def parts(task: Any) -> dict[str, str]:
     return {one["agent"]: one["status"] for one in task["parts"]}
 
 
-def test_counts_change_by_real_work(wire: Wire, desk: RunDesk) -> None:
+def test_counts_change_by_real_work(wire: Wire, verbs: RunVerbs) -> None:
     swarm, _ = wire.swarm("mesh", "analyst", "researcher")
-    with desk.answering("42"):
+    with verbs.answering("42"):
         task = wire.ask("task_orchestrate", swarmId=swarm, task="look", strategy="parallel", priority="high")["taskId"]
         status = wire.ask("swarm_status", swarmId=swarm)
         assert (status["pendingTasks"], status["completedTasks"]) == (1, 0)
@@ -82,8 +82,8 @@ def test_counts_change_by_real_work(wire: Wire, desk: RunDesk) -> None:
     status = wire.ask("swarm_status", swarmId=swarm, include_performance=True)
     assert (status["pendingTasks"], status["completedTasks"], status["efficiency_score"]) == (0, 1, 1.0)
     (ann, ada) = wire.ask("agent_list", swarmId=swarm)["agents"]
-    with environment(client_environment(desk.home)):
-        shown = desk.json("status", done["run"])
+    with environment(client_environment(verbs.home)):
+        shown = verbs.json("status", done["run"])
     for one, name in ((ann, "ann"), (ada, "ada")):
         usage = shown["tasks"][name]["usage"]
         assert one["performance"]["tool_calls"] == usage["calls"] == 1
@@ -101,29 +101,29 @@ def test_a_task_that_fails_is_counted_as_that(wire: Wire) -> None:
     assert status["efficiency_score"] == 0.0
 
 
-def test_under_a_hub_the_coordinator_comes_first(wire: Wire, desk: RunDesk) -> None:
+def test_under_a_hub_the_coordinator_comes_first(wire: Wire, verbs: RunVerbs) -> None:
     for topology in ("star", "hierarchical"):
         swarm, _ = wire.swarm(topology, "researcher", "coder", "coordinator")
         task = wire.over(wire.ask("task_orchestrate", swarmId=swarm, task="plan it", strategy="parallel")["taskId"])
-        told = events(desk, task["run"])
+        told = events(verbs, task["run"])
         assert told[:2] == [("started", "eve"), ("ended", "eve")]
         assert sorted(told[2:]) == [("ended", "ada"), ("ended", "bob"), ("started", "ada"), ("started", "bob")]
         assert wire.ask("swarm_status", swarmId=swarm, include_topology=True)["coordination_layers"] == 2
 
 
-def test_a_ring_passes_in_order(wire: Wire, desk: RunDesk) -> None:
+def test_a_ring_passes_in_order(wire: Wire, verbs: RunVerbs) -> None:
     swarm, _ = wire.swarm("ring", "coder", "researcher", "coordinator")
     task = wire.over(wire.ask("task_orchestrate", swarmId=swarm, task="pass it on", strategy="parallel")["taskId"])
-    assert events(desk, task["run"]) == [(what, who) for who in ("bob", "ada", "eve") for what in ("started", "ended")]
+    assert events(verbs, task["run"]) == [(what, who) for who in ("bob", "ada", "eve") for what in ("started", "ended")]
 
 
-def test_in_a_mesh_all_begin_at_once_unless_one_is_to_follow_the_other(wire: Wire, desk: RunDesk) -> None:
+def test_in_a_mesh_all_begin_at_once_unless_one_is_to_follow_the_other(wire: Wire, verbs: RunVerbs) -> None:
     swarm, _ = wire.swarm("mesh", "coder", "researcher")
     ask = {"swarmId": swarm, "task": "go"}
     task = wire.over(wire.ask("task_orchestrate", **ask, strategy="parallel")["taskId"])
-    assert events(desk, task["run"])[:2] == [("started", "bob"), ("started", "ada")]
+    assert events(verbs, task["run"])[:2] == [("started", "bob"), ("started", "ada")]
     task = wire.over(wire.ask("task_orchestrate", **ask, strategy="sequential")["taskId"])
-    assert [what for what, _ in events(desk, task["run"])] == ["started", "ended", "started", "ended"]
+    assert [what for what, _ in events(verbs, task["run"])] == ["started", "ended", "started", "ended"]
 
 
 def test_a_message_that_the_topology_forbids_is_refused(wire: Wire) -> None:
@@ -177,11 +177,11 @@ def test_names_are_told_as_given_and_plans_call_them_something_they_can(wire: Wi
     assert task["status"] == "completed"
 
 
-def test_a_terminated_agent_ends_with_its_work_and_its_processes(wire: Wire, desk: RunDesk, server: Served) -> None:
+def test_a_terminated_agent_ends_with_its_work_and_its_processes(wire: Wire, verbs: RunVerbs, server: Served) -> None:
     swarm, (ann, bob) = wire.swarm("mesh", "analyst", "coder")
     assert len(children(server, "pipes.py")) == 1
     task = wire.ask("task_orchestrate", swarmId=swarm, task="wait", strategy="parallel")["taskId"]
-    with desk.held():
+    with verbs.held():
         assert wire.ask("agent_terminate", agentId=ann) == {"agentId": ann, "status": "terminated"}
     done = wire.over(task)
     assert (done["status"], done["assignedAgents"], parts(done)) == ("completed", 1, {"bob": "completed"})
@@ -195,11 +195,11 @@ def test_a_terminated_agent_ends_with_its_work_and_its_processes(wire: Wire, des
     assert children(server, ".py") == []
 
 
-def test_what_a_terminated_agent_has_not_begun_never_begins(wire: Wire, desk: RunDesk) -> None:
+def test_what_a_terminated_agent_has_not_begun_never_begins(wire: Wire, verbs: RunVerbs) -> None:
     """The others go on with what they do, and do nothing twice: the pipe is read once."""
     swarm, (_, bob, _) = wire.swarm("ring", "analyst", "coder", "researcher")
     task = wire.ask("task_orchestrate", swarmId=swarm, task="pass it on")["taskId"]
-    with desk.held() as pipe:
+    with verbs.held() as pipe:
         wire.ask("agent_terminate", agentId=bob)
         status = wire.ask("swarm_status", swarmId=swarm)
         assert (status["pendingTasks"], status["activeAgents"]) == (1, 2)
@@ -213,39 +213,39 @@ def test_what_a_terminated_agent_has_not_begun_never_begins(wire: Wire, desk: Ru
     assert (gone["performance"]["tasks_completed"], gone["performance"]["tool_calls"]) == (0, 0)
 
 
-def test_without_its_hub_a_star_goes_on_with_another_one(wire: Wire, desk: RunDesk) -> None:
+def test_without_its_hub_a_star_goes_on_with_another_one(wire: Wire, verbs: RunVerbs) -> None:
     swarm, (ann, _, _) = wire.swarm("star", "analyst", "coder", "researcher")
     task = wire.ask("task_orchestrate", swarmId=swarm, task="go")["taskId"]
-    with desk.held():
+    with verbs.held():
         wire.ask("agent_terminate", agentId=ann)
     done = wire.over(task)
     assert (done["status"], parts(done)) == ("completed", {"bob": "completed", "ada": "completed"})
-    assert events(desk, done["run"])[:2] == [("started", "bob"), ("ended", "bob")]
+    assert events(verbs, done["run"])[:2] == [("started", "bob"), ("ended", "bob")]
     (gone,) = wire.ask("agent_list", swarmId=swarm, filter="terminated")["agents"]
     assert (gone["performance"]["tasks_failed"], gone["performance"]["tool_calls"]) == (1, 1)
 
 
-def test_with_the_last_of_its_agents_a_task_is_cancelled(wire: Wire, desk: RunDesk, server: Served) -> None:
+def test_with_the_last_of_its_agents_a_task_is_cancelled(wire: Wire, verbs: RunVerbs, server: Served) -> None:
     swarm, (ann,) = wire.swarm("mesh", "analyst")
     task = wire.ask("task_orchestrate", swarmId=swarm, task="wait")["taskId"]
-    with desk.held():
+    with verbs.held():
         wire.ask("agent_terminate", agentId=ann)
     status = wire.ask("swarm_status", swarmId=swarm)
     assert (wire.over(task)["status"], status["pendingTasks"], status["activeAgents"]) == ("cancelled", 0, 0)
     assert children(server, ".py") == []
 
 
-def test_a_destroyed_swarm_takes_all_of_it_along(wire: Wire, desk: RunDesk, server: Served) -> None:
+def test_a_destroyed_swarm_takes_all_of_it_along(wire: Wire, verbs: RunVerbs, server: Served) -> None:
     swarm, agents = wire.swarm("ring", "researcher", "analyst", "coder")
     task = wire.ask("task_orchestrate", swarmId=swarm, task="wait")["taskId"]
-    with desk.held():
+    with verbs.held():
         assert wire.ask("swarm_destroy", swarmId=swarm) == {"swarmId": swarm, "status": "destroyed"}
     assert wire.fault("swarm_status", swarmId=swarm)["code"] == -32001
     assert wire.fault("task_status", taskId=task)["code"] == -32003
     assert wire.fault("agent_terminate", agentId=agents[0])["code"] == -32002
     assert children(server, ".py") == []
-    with environment(client_environment(desk.home)):
-        assert [row for row in desk.run("ps").rows if len(row) > 2] == []  # only its worker
+    with environment(client_environment(verbs.home)):
+        assert [row for row in verbs.run("ps").rows if len(row) > 2] == []  # only its worker
 
 
 def test_an_agent_that_could_do_nothing_does_not_join(wire: Wire) -> None:
@@ -263,8 +263,8 @@ def test_an_agent_that_could_do_nothing_does_not_join(wire: Wire) -> None:
 
 
 def test_the_persons_limit_is_above_what_clients_want(home: Path) -> None:
-    desk = RunDesk(home, TEXT.replace("[engine]", "[swarm]\nmax_agents = 2\n[engine]"))
-    with served(desk) as server, connected(server.port) as wire:
+    verbs = RunVerbs(home, TEXT.replace("[engine]", "[swarm]\nmax_agents = 2\n[engine]"))
+    with served(verbs) as server, connected(server.port) as wire:
         assert wire.ask("swarm_init", topology="mesh")["maxAgents"] == 2
         fault = wire.fault("swarm_init", topology="mesh", maxAgents=3)
         assert fault["data"] == {

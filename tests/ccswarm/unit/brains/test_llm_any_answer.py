@@ -16,7 +16,7 @@ from ccswarm.brains.llm.plugin import PLUGIN
 from ccswarm.brains.llm.retries import EXPLAINED
 from ccswarm.engines.base import Flow
 from ccswarm.models import CallOutcome, CallStatus, ToolInfo
-from tests.ccswarm.support.llm_agents import MEANS, recorded, reply
+from tests.ccswarm.support.llm_agents import CONTEXT, recorded, reply
 
 MOST_TURNS = 12
 KEYS = st.sampled_from(
@@ -98,7 +98,7 @@ def begun() -> LlmThinking:
     own["fallback"] = ["recorded:other"]
     terminal = ("create_session", "execute_command", "read_output", "interrupt_command")
     tools = [ToolInfo("srv", "look"), *(ToolInfo("ai-session", name) for name in terminal)]
-    return PLUGIN.begin(Assignment("r", "t", "ada", {"text": "Do."}, {}, tools, own), MEANS)
+    return PLUGIN.begin(Assignment("r", "t", "ada", {"text": "Do."}, {}, tools, own), CONTEXT)
 
 
 def think(heard: Sequence[Any], came: Sequence[CallOutcome]) -> tuple[list[Step], list[dict[str, Any]], LlmThinking]:

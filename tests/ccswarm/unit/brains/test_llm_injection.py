@@ -12,7 +12,7 @@ import pytest
 
 from tests.ccswarm.support.doubles import MemoryClient, Received, tool
 from tests.ccswarm.support.engine_double import MemoryEngine
-from tests.ccswarm.support.llm_agents import ToolboxHands, finish, plan, served, told
+from tests.ccswarm.support.llm_agents import ToolboxTaskWorker, finish, plan, served, told
 from tests.ccswarm.support.model_servers import ModelServer, Reply, gullible, plays
 from tests.ccswarm.support.swarms import World, settings
 from tests.support.bounds import BOUND_SECONDS
@@ -41,7 +41,7 @@ class Den(World):
         super().__init__()
         tools = [tool("read", read, properties=PATH, read_only=True), tool("wipe", wipe, properties=PATH)]
         self.files = MemoryClient("files", tools)
-        self.toolbox_hands = ToolboxHands(where, self.files)
+        self.toolbox_hands = ToolboxTaskWorker(where, self.files)
         self.engine = MemoryEngine()
         self.task_worker = self.toolbox_hands
         self.swarm = type(self.swarm)(self.engine, self.task_worker)
@@ -159,7 +159,7 @@ async def test_a_call_that_may_have_been_made_is_told_as_such(tmp_path: Path) ->
             den.engine.kill()
         other = Den(tmp_path / "two", "")
         other.engine = MemoryEngine(den.engine.store)
-        other.task_worker = ToolboxHands(tmp_path / "two", other.files, process="two")
+        other.task_worker = ToolboxTaskWorker(tmp_path / "two", other.files, process="two")
         other.swarm = type(den.swarm)(other.engine, other.task_worker)
         async with other.working("other"), asyncio.timeout(BOUND_SECONDS):
             done = await other.engine.wait("run_1")

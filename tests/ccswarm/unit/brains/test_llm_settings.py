@@ -19,7 +19,7 @@ from ccswarm.brains.llm.settings import KINDS, LlmSettings, Model, Price, Record
 from ccswarm.config.settings import AgentSettings
 from ccswarm.errors import PlanInvalid
 from ccswarm.models import ToolInfo
-from tests.ccswarm.support.llm_agents import KEY, MEANS, recorded, reply, secret
+from tests.ccswarm.support.llm_agents import CONTEXT, KEY, recorded, reply, secret
 
 ROOT = Path(__file__).parents[4]
 ASSIGNMENT = Assignment("run", "t", "ada", {"text": "Look."}, {}, [ToolInfo("srv", "look")], workspace="/work")
@@ -54,7 +54,7 @@ def problems(
 def test_what_is_wrong_is_named(given: dict[str, Any], said: str) -> None:
     assert said in "; ".join(problems(given))
     with pytest.raises(PlanInvalid) as refused:
-        PLUGIN.begin(replace(ASSIGNMENT, settings=given), MEANS)
+        PLUGIN.begin(replace(ASSIGNMENT, settings=given), CONTEXT)
     assert said in refused.value.message
 
 
@@ -126,7 +126,7 @@ def test_no_key_goes_unencrypted_where_a_variable_says(value: str, said: str, mo
     (told,) = problems({"model": "openai:big"}, lambda _: "key")
     assert said in told
     assert "hunter2" not in told
-    worker_context = replace(MEANS, variables={"OPENAI_BASE_URL": value})
+    worker_context = replace(CONTEXT, variables={"OPENAI_BASE_URL": value})
     with pytest.raises(PlanInvalid, match="OPENAI_BASE_URL"):
         PLUGIN.begin(replace(ASSIGNMENT, settings={"model": "openai:big"}), worker_context)
     assert problems({"model": "openai:big", "base_url": "http://proxy.example/v1", "key": KEY}) == (), "it was said"
@@ -149,7 +149,7 @@ def test_a_key_that_is_not_there_is_named() -> None:
         assert problems({"model": "openai:big", "key": key}) == ()
     assert problems({"model": "openai:big", "base_url": "http://127.0.0.1:1/v1"}) == ()
     with pytest.raises(PlanInvalid, match="ANTHROPIC_API_KEY"):
-        PLUGIN.begin(replace(ASSIGNMENT, settings={"model": "anthropic:big"}), MEANS)
+        PLUGIN.begin(replace(ASSIGNMENT, settings={"model": "anthropic:big"}), CONTEXT)
 
 
 def test_a_cap_in_dollars_needs_a_price() -> None:
@@ -169,12 +169,12 @@ def test_a_cap_in_dollars_needs_a_price() -> None:
     assert problems(recorded(reply(text="a")), priced=True) == ()
     capped = replace(ASSIGNMENT, task={"text": "a", "budget": {"dollars": 1}}, settings=local)
     with pytest.raises(PlanInvalid, match="its price is unknown"):
-        PLUGIN.begin(capped, MEANS)
+        PLUGIN.begin(capped, CONTEXT)
 
 
 def test_a_task_without_a_text_is_none() -> None:
     with pytest.raises(PlanInvalid, match="has no text"):
-        PLUGIN.begin(replace(ASSIGNMENT, task={"text": " "}, settings=recorded(reply(text="a"))), MEANS)
+        PLUGIN.begin(replace(ASSIGNMENT, task={"text": " "}, settings=recorded(reply(text="a"))), CONTEXT)
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -19,7 +19,7 @@ from ccswarm.brains.base import Assignment
 from ccswarm.brains.llm.plugin import PLUGIN
 from ccswarm.brains.llm.terminal import BASH, EDIT, READ, Terminal
 from ccswarm.models import CallOutcome, CallRequest, CallStatus, ToolInfo
-from tests.ccswarm.support.llm_agents import MEANS, finish, plan, recorded, reply, world
+from tests.ccswarm.support.llm_agents import CONTEXT, finish, plan, recorded, reply, world
 from tests.ccswarm.support.swarms import World
 from tests.support.bounds import BOUND_SECONDS
 
@@ -282,7 +282,7 @@ def offered(*grants: str, **settings: Any) -> tuple[list[str], str]:
     tools = [*(ToolInfo("ai-session", name) for name in names), ToolInfo("srv", "look")]
     own = recorded(reply(finish()), **settings)
     given = Assignment("run", "t", "ada", {"text": "Look."}, {}, tools, own, "", "/work", grants=grants)
-    thinking = PLUGIN.begin(given, MEANS)
+    thinking = PLUGIN.begin(given, CONTEXT)
     return list(thinking._names), thinking.conversation.system  # pyright: ignore[reportPrivateUsage]
 
 

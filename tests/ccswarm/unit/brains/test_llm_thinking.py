@@ -19,7 +19,7 @@ from ccswarm.models import CallOutcome, CallRequest, CallStatus, ToolInfo
 from ccswarm.runs.events import RunEvent
 from ccswarm.runs.events import format_event as of_people
 from ccswarm.runs.status import facts_of
-from tests.ccswarm.support.llm_agents import MEANS, finish, plan, recorded, reply, told, world
+from tests.ccswarm.support.llm_agents import CONTEXT, finish, plan, recorded, reply, told, world
 from tests.ccswarm.support.swarms import World, settings
 from tests.ccswarm.unit.brains.test_llm_any_answer import Told
 from tests.support.bounds import BOUND_SECONDS
@@ -86,7 +86,7 @@ async def test_a_model_that_is_reminded_goes_on_and_finishes() -> None:
 async def test_a_model_is_told_that_words_alone_end_nothing() -> None:
     own = recorded(reply(text="Done!"))
     asked = Assignment("run", "t", "ada", {"text": "Look."}, {}, [], own, "", "/work", type="coder")
-    assert "Words alone end nothing." in PLUGIN.begin(asked, MEANS).conversation.system
+    assert "Words alone end nothing." in PLUGIN.begin(asked, CONTEXT).conversation.system
 
 
 @pytest.mark.parametrize("status", ["failed", "blocked"])
@@ -101,7 +101,7 @@ async def test_what_a_task_builds_on_and_what_checks_it_are_told() -> None:
     inputs = {"t": {"summary": "Done.", "colour": "green"}}
     own = recorded(reply(finish()))
     asked = Assignment("run", "build", "ada", given, inputs, [], own, "", "/work", type="coder")
-    conversation = PLUGIN.begin(asked, MEANS).conversation
+    conversation = PLUGIN.begin(asked, CONTEXT).conversation
     assert "Build on it." in conversation.task
     assert '"colour": "green"' in conversation.task
     assert 'make test\nsrv.judge {"n": 1} answers {"equals": {"fine": true}}\n' in conversation.task + "\n"
@@ -427,7 +427,7 @@ async def test_a_long_conversation_is_summed_up_once_and_no_fact_is_lost() -> No
 async def test_what_was_noted_takes_the_place_of_what_is_left_out() -> None:
     own = recorded(*long_job("I was at /3."), context_chars=20_000)
     tools = [ToolInfo("ai-session", "create_session"), ToolInfo("ai-session", "execute_command")]
-    thinking = PLUGIN.begin(Assignment("run", "t", "ada", {"text": "Look."}, {}, tools, own, "", ""), MEANS)
+    thinking = PLUGIN.begin(Assignment("run", "t", "ada", {"text": "Look."}, {}, tools, own, "", ""), CONTEXT)
     flow, ended = Told(), dict[str, CallOutcome]()
     for _ in range(60):
         (step, *others) = await thinking.decide(cast("Any", flow), ended)
@@ -507,7 +507,7 @@ async def test_what_a_person_says_is_heard_before_the_next_answer_and_again_afte
 async def test_what_is_said_is_shown_to_the_model_and_keeps_it_from_ending_unheard() -> None:
     given = recorded(reply(LOOK), reply(finish()), reply(finish()))
     asked = Assignment("run", "t", "ada", {"text": "Look."}, {}, [], given, "", "", type="coder")
-    thinking, flow = PLUGIN.begin(asked, MEANS), Emitting()
+    thinking, flow = PLUGIN.begin(asked, CONTEXT), Emitting()
     thinking.hear("ann", "First this.")
     (ask,) = await thinking.decide(flow, {})
     assert thinking.conversation.task.endswith(prompt.SAID.format(by="ann", text="First this."))

@@ -11,7 +11,7 @@ import pytest
 
 from ccswarm.cli.eval_view import view_of
 from ccswarm.evaluation.report import Result, document, rows, write
-from tests.ccswarm.support.verbs import Desk, Stream, agent
+from tests.ccswarm.support.verbs import Stream, Verbs, agent
 
 SUITE = """
 [suite]
@@ -32,70 +32,70 @@ AGENTS = agent("ada", "x.*") + agent("cyd", "swarm.*") + agent("bob", "x.*", mor
 
 
 @pytest.fixture
-def desk(home: Path) -> Desk:
-    desk = Desk(home, AGENTS)
+def verbs(home: Path) -> Verbs:
+    verbs = Verbs(home, AGENTS)
     (home / "config/suites").mkdir(parents=True)
     (home / "config/suites/mine.toml").write_text(SUITE)
-    return desk
+    return verbs
 
 
-def error(desk: Desk, *words: str) -> dict[str, Any]:
-    return desk.json("eval", *words, code=2)["error"]
+def error(verbs: Verbs, *words: str) -> dict[str, Any]:
+    return verbs.json("eval", *words, code=2)["error"]
 
 
-def test_a_suite_is_a_file_or_a_name(desk: Desk) -> None:
-    assert error(desk)["suggestion"] == "ccswarm eval SUITE; there are: basics, mine, repositories"
-    wrong = error(desk, "yours")
+def test_a_suite_is_a_file_or_a_name(verbs: Verbs) -> None:
+    assert error(verbs)["suggestion"] == "ccswarm eval SUITE; there are: basics, mine, repositories"
+    wrong = error(verbs, "yours")
     assert (wrong["message"], wrong["suggestion"]) == (
         "there is no suite 'yours'",
         "give the path of a suite; there are: basics, mine, repositories",
     )
     for name in ("mine", "config/suites/mine.toml"):
-        wrong = error(desk, name, "--only", "on")
+        wrong = error(verbs, name, "--only", "on")
         assert (wrong["message"], wrong["suggestion"]) == ("there is no case 'on'", "one of: one, two")
-    (desk.home / "bad.toml").write_text(SUITE + "gatez = []\n")
-    assert "[cases.two] gatez is not known (did you mean gates?)" in error(desk, "bad.toml")["message"]
+    (verbs.home / "bad.toml").write_text(SUITE + "gatez = []\n")
+    assert "[cases.two] gatez is not known (did you mean gates?)" in error(verbs, "bad.toml")["message"]
 
 
-def test_who_cannot_be_tried_is_told(desk: Desk) -> None:
-    wrong = error(desk, "mine", "--agent", "eve")
+def test_who_cannot_be_tried_is_told(verbs: Verbs) -> None:
+    wrong = error(verbs, "mine", "--agent", "eve")
     assert (wrong["message"], wrong["suggestion"]) == ("there is no agent 'eve'", "one of: ada, cyd, bob")
-    assert error(desk, "mine", "--agent", "bob")["message"].startswith("bob would ask a person")
-    assert error(desk, "mine", "--agent", "cyd")["message"].startswith("bob would ask a person")
-    assert error(desk, "mine", "--brain", "no/brain")["message"] == "'no/brain' is not a brain"
-    assert "nothing to evaluate: the case has no steps" in error(desk, "mine", "--only", "two")["message"]
-    wrong = error(desk, "mine", "--brain", "llm")
+    assert error(verbs, "mine", "--agent", "bob")["message"].startswith("bob would ask a person")
+    assert error(verbs, "mine", "--agent", "cyd")["message"].startswith("bob would ask a person")
+    assert error(verbs, "mine", "--brain", "no/brain")["message"] == "'no/brain' is not a brain"
+    assert "nothing to evaluate: the case has no steps" in error(verbs, "mine", "--only", "two")["message"]
+    wrong = error(verbs, "mine", "--brain", "llm")
     assert wrong["message"] == "nothing to evaluate: the case has no replies"
-    desk.rewrite(agent("ada", "x.*", more='brain = "llm"\nsettings = { model = "openay:x" }'))
-    wrong = error(desk, "mine", "--agent", "ada")
+    verbs.rewrite(agent("ada", "x.*", more='brain = "llm"\nsettings = { model = "openay:x" }'))
+    wrong = error(verbs, "mine", "--agent", "ada")
     assert wrong["code"] == "config_invalid"
     assert wrong["message"].startswith("ada: ")
     assert "openay:x" in wrong["message"]
 
 
-def report(desk: Desk, name: str, *results: Result) -> str:
-    write(desk.home / name, document({"suite": "mine"}, results, complete=True))
+def report(verbs: Verbs, name: str, *results: Result) -> str:
+    write(verbs.home / name, document({"suite": "mine"}, results, complete=True))
     return name
 
 
-def test_reports_are_compared(desk: Desk) -> None:
+def test_reports_are_compared(verbs: Verbs) -> None:
     one = Result("one", "ada", 1, True, calls=4, seconds=2.0)
     two = Result("two", "ada", 1, False, calls=9)
-    better = report(desk, "b.json", Result("one", "bob", 1, True, calls=3, seconds=1.0), Result("two", "bob", 1, True))
-    before = report(desk, "a.json", one, two)
-    said = desk.run("eval", "--compare", before, better)
+    better = report(verbs, "b.json", Result("one", "bob", 1, True, calls=3, seconds=1.0), Result("two", "bob", 1, True))
+    before = report(verbs, "a.json", one, two)
+    said = verbs.run("eval", "--compare", before, better)
     assert said.rows == [
         ["one", "", "same", "1/1", "1/1", "-1", "", "", "-1"],
         ["two", "", "fixed", "0/1", "1/1", "-9", "", "", ""],
     ]
-    found = desk.json("eval", "--compare", better, before, code=1)
+    found = verbs.json("eval", "--compare", better, before, code=1)
     assert ([row["change"] for row in found["cases"]], found["broken"]) == (["same", "broken"], 1)
     assert [one["passed"] for one in found["totals"]] == [2, 1]
-    (desk.home / "none.json").write_text(json.dumps({"report": 1}))
+    (verbs.home / "none.json").write_text(json.dumps({"report": 1}))
     assert (
-        "none.json is not a report" in desk.json("eval", "--compare", before, "none.json", code=2)["error"]["message"]
+        "none.json is not a report" in verbs.json("eval", "--compare", before, "none.json", code=2)["error"]["message"]
     )
-    assert "ENTRANT" in desk.run("eval", "--compare", before, better, terminal=True).out
+    assert "ENTRANT" in verbs.run("eval", "--compare", before, better, terminal=True).out
 
 
 def shown(*results: Result, terminal: bool = False, as_json: bool = False, left_out: int = 0) -> tuple[str, str]:

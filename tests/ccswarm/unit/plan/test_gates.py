@@ -17,7 +17,7 @@ from tests.ccswarm.support.cli_swarms import CliWorld
 from tests.ccswarm.support.doubles import MemoryClient, Received, tool
 from tests.ccswarm.support.engine_double import MemoryStore
 from tests.ccswarm.support.guest_terminals import Terminals
-from tests.ccswarm.support.llm_agents import ToolboxHands
+from tests.ccswarm.support.llm_agents import ToolboxTaskWorker
 from tests.ccswarm.support.swarms import World, settings, steps
 from tests.support.bounds import BOUND_SECONDS
 
@@ -60,7 +60,9 @@ class Shell(World):
         self.shell = MemoryClient("ai-session", shell)
         self.vault = MemoryClient("vault", [tool("ping", done)])
         self.files = MemoryClient("files", [tool("look", done, read_only=True)])
-        self.task_worker = self.toolboxes = ToolboxHands(where, self.shell, self.vault, self.files, process=process)
+        self.task_worker = self.toolboxes = ToolboxTaskWorker(
+            where, self.shell, self.vault, self.files, process=process
+        )
         self.swarm = type(self.swarm)(self.engine, self.task_worker)
 
     def made(self) -> list[tuple[str, str]]:

@@ -148,38 +148,38 @@ def test_secrets_are_never_told(value: Any, shown: Any) -> None:
     assert Redaction({"MY_API_KEY": SECRET, "PATH": "/usr/bin"})(value) == (value if shown is None else shown)
 
 
-async def _told(desk: Workbench, name: str, **given: Any) -> Any:
-    told = await toolset.call(desk, name, given)
+async def _told(verbs: Workbench, name: str, **given: Any) -> Any:
+    told = await toolset.call(verbs, name, given)
     return told.facts if told.facts is not None else json.loads(told.text)
 
 
 @pytest.mark.anyio
 async def test_context_is_bounded_and_each_client_has_its_own() -> None:
-    desk, other = Workbench(ServerOptions()), Workbench(ServerOptions())
+    verbs, other = Workbench(ServerOptions()), Workbench(ServerOptions())
     for number in range(MOST_KEYS):
-        await set_context(desk, {"key": str(number), "value": number})
+        await set_context(verbs, {"key": str(number), "value": number})
     with pytest.raises(Refusal) as found:
-        await set_context(desk, {"key": "more", "value": 1})
+        await set_context(verbs, {"key": "more", "value": 1})
     assert (found.value.code, found.value.more) == ("CONTEXT_FULL", {"limit": MOST_KEYS})
-    await set_context(desk, {"key": "7", "value": {"is": ["there", None]}})
+    await set_context(verbs, {"key": "7", "value": {"is": ["there", None]}})
     with pytest.raises(Refusal, match="65539 characters"):
-        await set_context(desk, {"key": "7", "value": "x" * (MOST_CHARS + 1)})
-    assert await get_context(desk, {"key": "7"}) == {"key": "7", "value": {"is": ["there", None]}}
-    assert (await set_context(desk, {"key": "8", "value": None}))["removed"]
-    await set_context(desk, {"key": "more", "value": 1})
+        await set_context(verbs, {"key": "7", "value": "x" * (MOST_CHARS + 1)})
+    assert await get_context(verbs, {"key": "7"}) == {"key": "7", "value": {"is": ["there", None]}}
+    assert (await set_context(verbs, {"key": "8", "value": None}))["removed"]
+    await set_context(verbs, {"key": "more", "value": 1})
     assert await get_context(other, {}) == {"context": {}}
 
 
 @pytest.mark.anyio
 async def test_the_envelope() -> None:
-    desk = Workbench(ServerOptions())
-    told = await toolset.call(desk, "set_context", {"key": "k", "value": 1, "ttl": 5, "scope": None})
+    verbs = Workbench(ServerOptions())
+    told = await toolset.call(verbs, "set_context", {"key": "k", "value": 1, "ttl": 5, "scope": None})
     assert told.facts is not None
     assert json.loads(told.text) == told.facts
     assert told.text.startswith('{\n  "success": true,\n  "key": "k"')
     assert told.facts["metadata"]["ignored"] == ["ttl"]
     assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z", told.facts["metadata"]["timestamp"])
-    assert await _told(desk, "get_context", key="z") == {
+    assert await _told(verbs, "get_context", key="z") == {
         "error": "Nothing is kept under 'z'",
         "code": "CONTEXT_NOT_FOUND",
         "keys": ["k"],

@@ -14,7 +14,7 @@ from ccswarm.models import RunStatus
 from ccswarm.toolbox.terminals import Terminals, scope_for_ending
 from ccswarm.toolbox.toolbox import MOST_SENDS
 from tests.ccswarm.support.doubles import MemoryClient, Received, tool
-from tests.ccswarm.support.llm_agents import ToolboxHands, finish, recorded, reply
+from tests.ccswarm.support.llm_agents import ToolboxTaskWorker, finish, recorded, reply
 from tests.ccswarm.support.swarms import World, steps
 
 pytestmark = pytest.mark.anyio
@@ -41,7 +41,7 @@ class Dying(World):
             tool("close_session", self._closed, properties=session),
         ]
         self.shell = MemoryClient("ai-session", tools)
-        self.task_worker = ToolboxHands(where, self.shell, MemoryClient("files", [tool("look", self._closed)]))
+        self.task_worker = ToolboxTaskWorker(where, self.shell, MemoryClient("files", [tool("look", self._closed)]))
         self.swarm = type(self.swarm)(self.engine, self.task_worker)
         self.ended: list[str] = []
 
