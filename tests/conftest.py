@@ -1,4 +1,4 @@
-"""Every test owns its world: a home of its own, the six variables an MCP client passes on, nobody left behind."""
+"""Each test has a home of its own, the six variables that an MCP client passes on, and must leave no process behind."""
 
 from __future__ import annotations
 
@@ -30,28 +30,28 @@ if TYPE_CHECKING:
     from collections.abc import Container, Iterator, Mapping
 
 GRACE_SECONDS = float(os.environ.get("PYTEST_GRACE_SECONDS", "60"))
-"""How long a process that was told to end may take before it counts as left behind."""
+"""The time for a process to end before it counts as left behind."""
 
 WATCHED = ("time.sleep", "os.read", "os.write", "socket.", "ssl.", "sqlite3.", "threading.Lock", "builtins.input")
-"""Calls that may wait for somebody else. Files of a few kilobytes may be read on the loop, so the rest is let be."""
+"""Calls that may block on other processes. Others are ignored, because small files may be read on the event loop."""
 
 
 BY_CHANCE = [HealthCheck.too_slow, HealthCheck.filter_too_much, HealthCheck.data_too_large]
-"""What depends on the load or on what is drawn, and says nothing of what is tested."""
+"""Health checks that depend on the machine's load or on the examples, not on the tested code."""
 
 settings.register_profile(
     "quick", max_examples=25, stateful_step_count=25, deadline=None, suppress_health_check=BY_CHANCE
 )
 settings.register_profile("thorough", max_examples=1000, deadline=None, suppress_health_check=BY_CHANCE)
-settings.load_profile("quick")  # every run draws others; --hypothesis-profile thorough looks longer
+settings.load_profile("quick")  # each run draws other examples; --hypothesis-profile thorough draws more
 
-gc.disable()  # until the first test: it looks again and again through what stays, for a third of the time of collection
+gc.disable()  # until the first test: it inspects what stays repeatedly, for a third of the time of collection
 
 STARTED: list[str] = []
-"""What started processes, so that a test that started none need not look through all of /proc."""
+"""The starts of processes, because a test without any need not search /proc."""
 
 EARLIER: set[int] = set()
-"""Processes that ran before this test started its first: those that it cannot have left behind."""
+"""The processes that ran before this test started its first one, and that it cannot have left behind."""
 
 
 def note_start(event: str, _: object) -> None:
@@ -65,8 +65,10 @@ sys.addaudithook(note_start)
 
 
 def give_default_signals_to_programs() -> None:
-    """What tests start finds the signals of a shell in the foreground, also where this run is a script's background
-    job, which ignores Ctrl-C, or one of nohup. A handler that does nothing ends at exec, as ignoring does not."""
+    """Let started programs have the signals of a shell's foreground job, even if this run ignores some.
+
+    A background job of a script ignores Ctrl-C, and nohup SIGHUP. Unlike that, an empty handler ends at exec.
+    """
     for number in signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP, signal.SIGPIPE, signal.SIGXFSZ}:
         if signal.getsignal(number) is signal.SIG_IGN:
             signal.signal(number, lambda *_: None)
@@ -89,10 +91,10 @@ def anyio_backend() -> str:
 
 @pytest.fixture(scope="session", autouse=True)
 def world() -> Iterator[Path]:
-    """The folder under which all homes of this run lie; short, because socket paths end at 107 bytes."""
+    """The folder of all homes of this run, with a short path because socket paths are limited to 107 bytes."""
     root = Path(tempfile.mkdtemp(prefix="ais-", dir="/tmp"))
     gc.collect()
-    gc.freeze()  # what was collected and imported belongs to no test: 150 ms of each look for what one has left
+    gc.freeze()  # collected and imported objects belong to no test: this saves 150 ms of each search for leftovers
     gc.enable()
     with environment(client_environment(root)):
         yield root
@@ -102,23 +104,23 @@ def world() -> Iterator[Path]:
 
 
 UNBOXED = '[sandbox]\nprofile = "trusted"\n\n[policy]\nmode = "trusted"\n'
-"""What shells, terminals and wires do is tested without boxes and questions, which have tests of their own."""
+"""The configuration of tests of shells, terminals and protocols: boxes and questions have tests of their own."""
 
 
 NO_RUNS = "\n[console]\nruns = []\n"
-"""A console of a test that is not about runs asks no program for them, which would load ccswarm."""
+"""The configuration of consoles in tests without runs, so that they do not start a program that loads ccswarm."""
 
 
 UNBOXED_VARIABLES = {"AI_SESSION_SANDBOX_PROFILE": "trusted", "AI_SESSION_POLICY_MODE": "trusted"}
-"""The same for a home whose files nobody writes beforehand."""
+"""UNBOXED as variables, for a home without files."""
 
 
 WINDOWS = f'\n[consent]\nterminals = ["{os.path.realpath(sys.executable)}"]\n'
-"""What a test shows in a terminal of its own is a person's window, unless the test is about who counts as a person."""
+"""Makes a test's own terminal a person's window, except in tests of who counts as a person."""
 
 
 def new_home(world: Path, config: str = UNBOXED) -> Path:
-    """A home with that configuration, below ``world``."""
+    """Create a home with a configuration below ``world``, and return it."""
     if "[consent]" not in config:
         config += WINDOWS
     path = Path(tempfile.mkdtemp(prefix="", dir=world))
@@ -129,11 +131,11 @@ def new_home(world: Path, config: str = UNBOXED) -> Path:
 
 
 UNTOUCHED: list[tuple[Path, list[int]]] = []
-"""A home that a test left as it was made, for the next one; and when it was made."""
+"""Homes that a test left unchanged, for the next test, with the times of their creation."""
 
 
 def changes(home: Path) -> list[int]:
-    """When the home, what it was made with, and their names and rights were changed last; 0 for what is gone."""
+    """Return when the home and its initial files were last changed, including names and modes; 0 for a missing one."""
     found: list[int] = []
     for name in ("", ".config", ".config/ai-session", ".config/ai-session/config.toml"):
         try:
@@ -145,7 +147,7 @@ def changes(home: Path) -> list[int]:
 
 @pytest.fixture(autouse=True)
 def home(world: Path) -> Iterator[Path]:
-    """This test's HOME. The test fails when a process started under it is still alive at the end."""
+    """This test's HOME. The test fails if a process started under it is still alive at the end."""
     path, made = UNTOUCHED.pop() if UNTOUCHED else (path := new_home(world), changes(path))
     EARLIER.clear()
     before = len(STARTED)
@@ -156,8 +158,8 @@ def home(world: Path) -> Iterator[Path]:
         return
     left: list[str] = []
     if len(STARTED) > before:
-        gc.collect()  # what this test did not close is this test's failure, not that of whoever runs when it is found
-        gc.freeze()  # and what it imported is looked at no more
+        gc.collect()  # what this test did not close is its own failure, not that of a later test
+        gc.freeze()  # and what it imported is not inspected again
         left = end_leftovers(path, EARLIER)
     shutil.rmtree(path, ignore_errors=True)
     assert not left, f"left behind by this test: {left}"
@@ -165,7 +167,7 @@ def home(world: Path) -> Iterator[Path]:
 
 @pytest.fixture(scope="module")
 def shared_home(world: Path) -> Iterator[Path]:
-    """A HOME for the daemon of all tests of a module; nothing of it may be left after them."""
+    """A HOME for the daemon of all tests of a module; no process of it may be left after them."""
     path = new_home(world)
     yield path
     left = end_leftovers(path)
@@ -175,18 +177,20 @@ def shared_home(world: Path) -> Iterator[Path]:
 
 @pytest.fixture(scope="session", autouse=True)
 def nothing_blocks_the_loop(world: Path) -> Iterator[None]:
-    """A call from our packages that could block a running event loop raises BlockingError. Once for all tests: setting
-    it up takes as long as a small test."""
+    """Make calls from our packages that could block a running event loop raise BlockingError.
+
+    Done once for all tests, because the setup takes as long as a small test.
+    """
     packages = [name for name in ("agentwire", "ai_session", "ccswarm") if find_spec(name)]
     guard = BlockBuster(packages)
     functions = [function for name, function in guard.functions.items() if name.startswith(WATCHED)]
     for name in ("os.read", "os.write"):
         guard.functions[name].can_block_predicate = never_waits
-    # What the kernel says of a process waits for nobody.
+    # Reading the kernel's facts about a process does not block.
     guard.functions["os.readlink"].can_block_in(
         "ai_session/system/processes.py", ["program", "directory", "has_open", "<listcomp>"]
     )
-    # Once for each session that is made: where the directories of PATH lie.
+    # Once for each new session: the real locations of the directories in PATH.
     guard.functions["os.readlink"].can_block_in("agentwire/system/program_path.py", ["directories", "_is_apart"])
     functions += [
         BlockBusterFunction(
@@ -210,7 +214,7 @@ def never_waits(fd: int, *_: object) -> bool:
 
 
 def client_environment(home: Path) -> dict[str, str]:
-    """What MCP clients hand to a server: these six names and nothing else."""
+    """Return the environment that MCP clients pass to a server: these six variables only."""
     user = pwd.getpwuid(os.getuid()).pw_name
     path = os.pathsep.join([str(Path(sys.executable).parent), "/usr/local/bin", "/usr/bin", "/bin"])
     return {
@@ -225,7 +229,7 @@ def client_environment(home: Path) -> dict[str, str]:
 
 @contextmanager
 def environment(values: Mapping[str, str]) -> Iterator[None]:
-    """Sets the process environment to ``values`` (pytest keeps its own names) and puts it back."""
+    """Set the process environment to ``values`` (and pytest's own variables) meanwhile."""
     before = dict(os.environ)
     for name in before:
         if not name.startswith("PYTEST_"):
@@ -241,8 +245,10 @@ def environment(values: Mapping[str, str]) -> Iterator[None]:
 
 
 def end_leftovers(root: Path, earlier: Container[int] = ()) -> list[str]:
-    """Kills what carries ``root`` in environment or arguments and outlived the grace; says what it was. Nothing is
-    asked of those that ran ``earlier``."""
+    """Kill the processes with ``root`` in environment or arguments that outlive the grace, and return what they were.
+
+    Those that ran ``earlier`` are not inspected.
+    """
     needle = os.fsencode(root)
     found = {pid: what for pid, what in processes(earlier) if needle in what}
     outlived = [pid for pid in found if not ends_within(pid, time.monotonic() + GRACE_SECONDS)]
@@ -254,22 +260,22 @@ def end_leftovers(root: Path, earlier: Container[int] = ()) -> list[str]:
 
 
 def pids() -> Iterator[int]:
-    """Of every process but this one."""
+    """Return the ids of all processes but this one."""
     return (int(name) for name in os.listdir("/proc") if name.isdigit() and int(name) != os.getpid())
 
 
 def processes(but: Container[int] = ()) -> Iterator[tuple[int, bytes]]:
-    """Pid, and arguments and environment as the kernel shows them, of every process but this one and those."""
+    """Yield id, and arguments and environment in /proc, of all processes but this one and those in ``but``."""
     for pid in pids():
         if pid not in but:
             with suppress(OSError):
-                # What has no arguments is the kernel's own, or gone.
+                # A process without arguments is the kernel's, or has ended.
                 if arguments := contents(f"/proc/{pid}/cmdline"):
                     yield pid, arguments + b"\0\0" + contents(f"/proc/{pid}/environ")
 
 
 def contents(path: str) -> bytes:
-    """Of a file in /proc; a fifth of what pathlib takes, hundreds of times a test."""
+    """Return the contents of a file in /proc, in a fifth of pathlib's time, because a test reads hundreds."""
     fd = os.open(path, os.O_RDONLY)
     try:
         pieces = list[bytes]()

@@ -1,4 +1,4 @@
-"""Python sources, as tests of habits read them."""
+"""The parsing of Python sources, for tests of habits."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 
 def statements(source: str, *, in_functions: bool = True) -> Iterator[ast.stmt]:
-    """All statements, however deep they stand. No expression is looked at, for a third of what ``ast.walk`` takes."""
+    """Yield all statements at any depth. Expressions are skipped, so it takes a third of the time of ``ast.walk``."""
     waiting = [*ast.parse(source).body]
     while waiting:
         node = waiting.pop()
