@@ -182,8 +182,13 @@ class Forked:
         finally:
             self._waiting.release()
 
-    def communicate(self, timeout: float) -> tuple[bytes, bytes]:
-        """Return all its output and errors, once it has ended. Raises TimeoutExpired."""
+    def communicate(self, given: bytes = b"", timeout: float = BOUND_SECONDS) -> tuple[bytes, bytes]:
+        """Return all its output and errors, once it has ended. A program that reads gets ``given`` and then the end of
+        its input. Raises TimeoutExpired."""
+        if self.stdin:
+            given_fd = os.dup(self.stdin.fileno())
+            self.stdin.close()
+            threading.Thread(target=feed, args=(given_fd, given)).start()
         found = {stream: b"" for stream in (self.stdout, self.stderr) if stream}
         left = list(found)
         while left:
@@ -265,6 +270,7 @@ def run(
     seconds: float = BOUND_SECONDS,
     typed: bool = False,
     script: str = "",
+    user: int | None = None,
 ) -> tuple[int, bytes, bytes]:
     """Run a program and return its exit code, output and errors.
 
@@ -275,7 +281,7 @@ def run(
         reader, writer = os.pipe() if given is not None else (os.open(os.devnull, os.O_RDONLY), -1)
         terminal = stack.enter_context(window()) if typed else None
         streams = (reader, out.fileno(), err.fileno())
-        program = Forked(package, words, cwd=cwd, env=env, streams=streams, window=terminal, script=script)
+        program = Forked(package, words, cwd=cwd, env=env, streams=streams, window=terminal, script=script, user=user)
         stack.callback(program.close)
         os.close(reader)
         if given is not None:

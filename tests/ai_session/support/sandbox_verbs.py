@@ -15,7 +15,9 @@ import pexpect
 
 from tests.ai_session.support import unprivileged
 from tests.conftest import end_leftovers
+from tests.support import forked
 from tests.support.bounds import BOUND_SECONDS
+from tests.support.forked import Forked
 
 PATH = "/usr/local/bin:/usr/bin:/bin"
 ROOT = Path(__file__).parents[3]
@@ -57,18 +59,35 @@ class Caller:
     def identity(self) -> dict[str, Any]:
         return {} if self.root else unprivileged.identity()
 
-    def start(self, *words: str, before: tuple[str, ...] = (), **options: Any) -> subprocess.Popen[bytes]:
-        """Start a verb on pipes, with the words ``before`` before its command line."""
-        given: dict[str, Any] = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
-        return subprocess.Popen(
-            [*before, *self.line, *words], cwd=self.workspace, env=self.env, **{**given, **self.identity, **options}
+    @contextmanager
+    def start(
+        self, *words: str, before: tuple[str, ...] = (), anew: bool = False, apart: bool = False, **options: Any
+    ) -> Generator[subprocess.Popen[bytes] | Forked]:
+        """Run a verb on pipes while the context lasts, with ``apart`` in a process group of its own.
+
+        It is forked; with ``anew``, with words ``before`` its command line, and with options of subprocess.Popen it is
+        executed.
+        """
+        if anew or before or options:
+            given: dict[str, Any] = {**dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE), **self.identity}
+            line = [*before, *self.line, *words]
+            with subprocess.Popen(line, cwd=self.workspace, env=self.env, **{**given, **options}) as executed:
+                yield executed
+            return
+        user = None if self.root or os.geteuid() != 0 else unprivileged.USER
+        process = forked.piped(
+            "ai_session", words, cwd=self.workspace, env=self.env, reads=True, user=user, apart=apart
         )
+        try:
+            yield process
+        finally:
+            process.close()
 
     def run(self, *words: str, given: bytes = b"", **options: Any) -> tuple[int, bytes, bytes]:
         """Run a verb on pipes; return its exit code, output and errors."""
         with self.start(*words, **options) as process:
             out, err = process.communicate(given, timeout=BOUND_SECONDS)
-            return process.returncode, out, err
+            return process.wait(BOUND_SECONDS), out, err
 
     def box(self, *command: str, given: bytes = b"") -> tuple[int, bytes, bytes]:
         """Run a command in a box; return its exit code, output and errors."""

@@ -12,6 +12,7 @@ import pytest
 
 from tests.ai_session.support.sandbox_verbs import INSIDE, PROMPT, USERS, Caller, caller, enter, say
 from tests.support.bounds import BOUND_SECONDS
+from tests.support.forked import Forked
 
 MEMORY, PROCESSES = "[sandbox]\nmemory_bytes = 209715200\n", "processes = 40\n"
 
@@ -87,7 +88,7 @@ def test_signals_reach_the_command(anybody: Caller) -> None:
     """As a supervisor sends them: to the verb alone, and to its whole group. The command takes its time to end."""
     for number, send in ((signal.SIGTERM, os.kill), (signal.SIGINT, os.kill), (signal.SIGHUP, os.killpg)):
         script = f"trap 'echo caught; cat; exit 9' {number.name[3:]}; echo ready; read -r line"
-        with anybody.start("sandbox", "--", "bash", "-c", script, process_group=0) as process:
+        with anybody.start("sandbox", "--", "bash", "-c", script, apart=True) as process:
             assert process.stdout
             assert process.stdout.readline() == b"ready\n"
             send(process.pid, number)
@@ -112,7 +113,8 @@ def test_it_reaches_what_is_allowed_and_nothing_else(anybody: Caller) -> None:
         exec 3<>/dev/tcp/127.0.0.1/${https_proxy##*:} && printf 'CONNECT evil.org:443 HTTP/1.1\r\nHost: x\r\n\r\n' >&3
         read -r line <&3; echo "${line%$'\r'}"
     """
-    code, out, err = anybody.run("sandbox", "--allow-domain", "allowed.example", "--", "bash", "-c", script)
+    words = ("sandbox", "--allow-domain", "allowed.example", "--", "bash", "-c", script)
+    code, out, err = anybody.run(*words, anew=True)  # it executes its interpreter again
     assert (code, out) == (0, b"HTTP/1.1 403 evil.org is not on this session's list of allowed domains\n"), err
 
 
@@ -138,7 +140,7 @@ def test_a_bomb_of_roots_goes_out(request: pytest.FixtureRequest) -> None:
     assert b"Killed" in err
 
 
-def read_end(process: subprocess.Popen[bytes]) -> tuple[bytes, bytes]:
+def read_end(process: subprocess.Popen[bytes] | Forked) -> tuple[bytes, bytes]:
     """All it prints, its input open until it has printed a line."""
     assert process.stdout
     first = process.stdout.readline()

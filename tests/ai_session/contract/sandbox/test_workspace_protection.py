@@ -23,6 +23,7 @@ from ai_session.errors import AiSessionError
 from ai_session.sandbox.workspace.protected_paths import MOST_BY_BUBBLEWRAP, PLACEHOLDERS
 from tests.ai_session.support.command_line import CommandLine
 from tests.ai_session.support.mcp_client import daemon_pids, runtime
+from tests.conftest import new_home
 from tests.support import forked
 from tests.support.bounds import BOUND_SECONDS, pause
 from tests.support.forked import Forked
@@ -34,9 +35,9 @@ SECOND = 1.0
 class Project:
     """A person's project with a repository, and sessions in it."""
 
-    def __init__(self, line: CommandLine) -> None:
+    def __init__(self, line: CommandLine, name: str = "project") -> None:
         self.line = line
-        self.root = line.home / "project"
+        self.root = line.home / name
         self.root.mkdir()
         self.git("init", "-q", ".")
         self.git("config", "user.name", "a")
@@ -61,11 +62,27 @@ class Project:
 
     def records(self, event: str) -> list[dict[str, Any]]:
         found = records(lines(runtime(self.line.home) / "audit"))
-        return [record for record in found if record["event"] == event]
+        root = str(self.root)
+        return [record for record in found if record["event"] == event and record.get("workspace", root) == root]
+
+
+@pytest.fixture(scope="module")
+def boxes(world: Path) -> Generator[CommandLine]:
+    """Somebody whose sessions all start in boxes."""
+    with CommandLine(new_home(world, BOXED)) as line:
+        yield line
 
 
 @pytest.fixture
-def project(home: Path) -> Generator[Project]:
+def project(boxes: CommandLine) -> Generator[Project]:
+    """One of several of theirs."""
+    yield Project(boxes, f"project-{len(os.listdir(boxes.home))}")
+    boxes.end_sessions()
+
+
+@pytest.fixture
+def only_project(home: Path) -> Generator[Project]:
+    """Of somebody who has no other, and whose daemon may be ended."""
     (home / ".config/ai-session/config.toml").write_text(BOXED)
     with CommandLine(home) as line:
         yield Project(line)
@@ -145,28 +162,28 @@ def test_what_a_person_types_is_noticed(project: Project) -> None:
         assert until_noticed(client, "typed/.git") == "repository"
 
 
-def test_a_plant_while_no_daemon_runs(project: Project) -> None:
-    with project.line.client() as client:
-        project.session(client)
+def test_a_plant_while_no_daemon_runs(only_project: Project) -> None:
+    with only_project.line.client() as client:
+        only_project.session(client)
         run(client, "echo {} >.mcp.json")
         run(client, "mkfifo go; { read x <go; git init -q late; echo >ended; } & ")
-    (pid,) = daemon_pids(project.line.home)
+    (pid,) = daemon_pids(only_project.line.home)
     gone = os.pidfd_open(pid)
     os.kill(pid, signal.SIGKILL)
     assert select.select([gone], [], [], BOUND_SECONDS)[0]
     os.close(gone)
-    with open(project.root / "go", "w") as go:
+    with open(only_project.root / "go", "w") as go:
         go.write("\n")
     end = time.monotonic() + BOUND_SECONDS
-    while not (project.root / "ended").exists():
+    while not (only_project.root / "ended").exists():
         assert time.monotonic() < end
         pause()
-    with project.line.client() as client:
+    with only_project.line.client() as client:
         assert noticed(run(client, "true")) == [("repository", "late/.git")]
         paths = [row["path"] for row in client.call("get_session_info", session_id="s").structured["notices"]]
         assert paths == [".mcp.json", "late/.git"]
-        assert [record["path"] for record in project.records("workspace.notice")] == [".mcp.json", "late/.git"]
-        project.git("config", "some.thing", "else")
+        assert [record["path"] for record in only_project.records("workspace.notice")] == [".mcp.json", "late/.git"]
+        only_project.git("config", "some.thing", "else")
         assert until_noticed(client, ".git/config") == "exposed"
         assert "Read-only" in run(client, "echo >>.git/config").structured["output"]
 
@@ -238,8 +255,7 @@ def test_what_is_not_protected_is_said(project: Project) -> None:
             (False, True),
         ]
         assert client.call("list_sessions").structured["sessions"][0]["unprotected"] == said
-        (record,) = project.records("sandbox.start")
-        assert record["unprotected"] == said
+        assert project.records("sandbox.start")[-1]["unprotected"] == said
         assert noticed(run(client, "echo planted >other")) == [("changed", "b/.envrc")]
     assert "symbolic link: 1" in project.line.out("info", "s")
     assert "symbolic link: 1" in project.line.run("doctor", code=0, timeout=BOUND_SECONDS).stdout
@@ -260,24 +276,24 @@ def everything(project: Project) -> list[str]:
 
 @pytest.mark.either("backend")
 @pytest.mark.parametrize("backend", ["pty", "tmux"])
-def test_what_is_put_there_is_said_once_and_git_sees_none_of_it(project: Project, backend: str) -> None:
-    project.write("mine")
-    with project.line.client() as client:
-        words: dict[str, Any] = {"working_directory": str(project.root), "shell": "bash", "backend": backend}
+def test_what_is_put_there_is_said_once_and_git_sees_none_of_it(only_project: Project, backend: str) -> None:
+    only_project.write("mine")
+    with only_project.line.client() as client:
+        words: dict[str, Any] = {"working_directory": str(only_project.root), "shell": "bash", "backend": backend}
         first = client.call("create_session", name="s", **words)
         assert "empty directories (.claude" in first.structured["note"]
-        assert str(project.root) in first.structured["note"]
+        assert str(only_project.root) in first.structured["note"]
         assert "note" not in first.text, "models are not to read of it"
-        assert "note" not in project.session(client, "second")
-        assert {name for name in PLACEHOLDERS if (project.root / name).is_dir()} == set(PLACEHOLDERS)
-        assert litter(project) == []
+        assert "note" not in only_project.session(client, "second")
+        assert {name for name in PLACEHOLDERS if (only_project.root / name).is_dir()} == set(PLACEHOLDERS)
+        assert litter(only_project) == []
         assert run(client, "git status --porcelain").structured["output"] == "?? mine\n"
         said = run(client, "echo x >.claude/settings.json; mkdir .cursor/x; rmdir .vscode; mv .idea i").structured
         assert said["output"].count("bash:") + said["output"].count("mkdir:") + said["output"].count("rmdir:") == 3
         client.call("close_session", session_id="s")
         client.call("close_session", session_id="second")
-        assert everything(project) == [".git", "mine"]
-        assert "note" not in project.session(client)
+        assert everything(only_project) == [".git", "mine"]
+        assert "note" not in only_project.session(client)
 
 
 @pytest.mark.either("backend")
@@ -320,24 +336,24 @@ def test_a_person_may_remove_what_git_ignores(project: Project) -> None:
 @pytest.mark.corners
 @pytest.mark.parametrize("backend", ["pty", "tmux"])
 @pytest.mark.parametrize("killed", ["daemon", "holder", "box", "all of them"])
-def test_nothing_is_left_whatever_was_killed(project: Project, killed: str, backend: str) -> None:
-    kill(project, killed, backend)
-    with project.line.client() as client:
+def test_nothing_is_left_whatever_was_killed(only_project: Project, killed: str, backend: str) -> None:
+    kill(only_project, killed, backend)
+    with only_project.line.client() as client:
         client.call("close_session", session_id="s")
-    assert everything(project) == [".git"]
+    assert everything(only_project) == [".git"]
 
 
 @pytest.mark.either("backend")
 @pytest.mark.parametrize("backend", ["pty", "tmux"])
 def test_nothing_is_left_once_a_daemon_runs_again_after_everything_ended_at_once(
-    project: Project, backend: str
+    only_project: Project, backend: str
 ) -> None:
     """As when the power fails: nobody closes the session."""
-    kill(project, "all of them", backend)
-    assert litter(project) == []
-    with project.line.client() as client:
+    kill(only_project, "all of them", backend)
+    assert litter(only_project) == []
+    with only_project.line.client() as client:
         client.call("list_sessions")
-        assert everything(project) == [".git"]
+        assert everything(only_project) == [".git"]
 
 
 def kill(project: Project, killed: str, backend: str) -> None:
@@ -382,10 +398,10 @@ def test_one_command_in_a_box_says_what_it_planted(project: Project) -> None:
     assert sorted(path.name for path in project.root.iterdir()) == [".git", ".mcp.json", "lib"]
 
 
-def test_a_person_hears_once_of_what_a_command_in_a_box_finds(project: Project) -> None:
+def test_a_person_hears_once_of_what_a_command_in_a_box_finds(only_project: Project) -> None:
     for first in (True, False):
-        person = project.line.spawn(
-            "sandbox", "--workspace", str(project.root), "--", "echo", "d" + "one", size=(24, 300)
+        person = only_project.line.spawn(
+            "sandbox", "--workspace", str(only_project.root), "--", "echo", "d" + "one", size=(24, 300)
         )
         person.expect("done")
         assert (b"empty directories (.claude" in person.before) == first
@@ -426,11 +442,11 @@ def weak_daemon(project: Project, **sandbox: str) -> None:
     weak(project, "daemon", "start")
 
 
-def test_level_landlock_says_what_is_not_protected(project: Project) -> None:
-    project.write(".env", "TOKEN=one\n")
-    weak_daemon(project)
-    with project.line.client() as client:
-        words = {"working_directory": str(project.root), "shell": "bash"}
+def test_level_landlock_says_what_is_not_protected(only_project: Project) -> None:
+    only_project.write(".env", "TOKEN=one\n")
+    weak_daemon(only_project)
+    with only_project.line.client() as client:
+        words = {"working_directory": str(only_project.root), "shell": "bash"}
         made = client.call("create_session", name="s", **words)
         (said,) = made.structured["unprotected"]
         assert "nothing in the workspace is protected" in said
@@ -440,33 +456,33 @@ def test_level_landlock_says_what_is_not_protected(project: Project) -> None:
         reply = run(client, "git config core.fsmonitor ./x; mkdir .claude; echo {} >.claude/settings.json")
         assert sorted(noticed(reply)) == [("changed", ".git/config"), ("settings", ".claude")]
         assert client.call("list_sessions").structured["sessions"][0]["unprotected"] == [said]
-    person = project.line.spawn("ls", size=(24, 300))
+    person = only_project.line.spawn("ls", size=(24, 300))
     person.expect_exact(said)
     person.close()
-    assert said in project.line.out("info", "s")
-    assert "nothing in the workspace is protected" in weak(project, "doctor")
-    (record,) = project.records("sandbox.start")
+    assert said in only_project.line.out("info", "s")
+    assert "nothing in the workspace is protected" in weak(only_project, "doctor")
+    (record,) = only_project.records("sandbox.start")
     assert (record["level"], record["unprotected"]) == ("landlock", [said])
 
 
 @pytest.mark.either("least")
 @pytest.mark.parametrize("least", ["bwrap", "bwrap-noproc"])
-def test_more_than_the_machine_has_may_be_demanded(project: Project, least: str) -> None:
-    weak_daemon(project, minimum_level=least)
-    with project.line.client() as client, pytest.raises(AiSessionError) as refused:
-        project.session(client)
+def test_more_than_the_machine_has_may_be_demanded(only_project: Project, least: str) -> None:
+    weak_daemon(only_project, minimum_level=least)
+    with only_project.line.client() as client, pytest.raises(AiSessionError) as refused:
+        only_project.session(client)
     assert refused.value.code == "sandbox_unavailable"
     assert f"this machine can make landlock boxes, but {least} is required" in refused.value.message
     suggestion = refused.value.suggestion
     assert "ai-session doctor" in suggestion
-    assert "no session starts" in weak(project, "doctor", code=1)
+    assert "no session starts" in weak(only_project, "doctor", code=1)
     # What is suggested works as it is written.
     assert 'set sandbox.minimum_level = "landlock" and run ai-session daemon restart' in suggestion
-    config = project.line.home / ".config/ai-session/config.toml"
+    config = only_project.line.home / ".config/ai-session/config.toml"
     config.write_text(config.read_text().replace(least, "landlock"))
-    weak(project, "daemon", "restart")
-    with project.line.client() as client:
-        assert "landlock" in project.session(client)["sandbox"]
+    weak(only_project, "daemon", "restart")
+    with only_project.line.client() as client:
+        assert "landlock" in only_project.session(client)["sandbox"]
 
 
 @pytest.mark.parametrize("least", ["bwrap", "bwrap-noproc", "landlock", "seatbelt"])
