@@ -6,6 +6,7 @@ hanging test and says nothing about speed. pytest's own bound, in pyproject.toml
 
 from __future__ import annotations
 
+import asyncio
 import select
 
 BOUND_SECONDS = 200.0
@@ -15,3 +16,8 @@ LOOK_SECONDS = 0.01
 def pause() -> None:
     """Leave the processor to others between two checks of a condition that no event announces."""
     select.select((), (), (), LOOK_SECONDS)
+
+
+async def pause_awaited() -> None:
+    """The same for what goes on in an event loop."""
+    await asyncio.to_thread(pause)

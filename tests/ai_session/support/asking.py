@@ -6,7 +6,6 @@ import json
 import os
 import select
 import signal
-import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -94,18 +93,10 @@ def person(home: Path, *words: str, code: int | None = 0) -> str:
 
 def insider(home: Path, *words: str, code: int) -> str:
     """Run a verb in a process with the mark of a session and return all it prints."""
-    result = subprocess.run(
-        [sys.executable, "-m", "ai_session", *words],
-        cwd=home,
-        capture_output=True,
-        text=True,
-        check=False,
-        env={**living_in(home), "PYTHONPATH": str(ROOT), "AI_SESSION_ID": "x"},
-        timeout=BOUND_SECONDS,
-        stdin=subprocess.DEVNULL,
-    )
-    assert result.returncode == code, (words, result.returncode, result.stdout, result.stderr)
-    return result.stdout + result.stderr
+    env = {**living_in(home), "PYTHONPATH": str(ROOT), "AI_SESSION_ID": "x"}
+    found, out, err = forked.run("ai_session", words, cwd=home, env=env)
+    assert found == code, (words, found, out, err)
+    return (out + err).decode()
 
 
 def control(home: Path, method: str, **params: Any) -> Message:

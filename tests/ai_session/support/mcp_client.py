@@ -40,13 +40,14 @@ class Client:
     """A server process and the pipes to it.
 
     A server of this project is forked, and with an ``env`` its daemon before it; without, it starts the daemon itself
-    if there is none. With ``anew``, other options of Popen or another interpreter, the command is executed, as is the
-    daemon that it starts. With ``script``, the forked server begins with that file, as does a daemon that it starts.
+    if there is none. It has a process group of its own, or the given ``process_group``, 0 or the test's. With ``anew``,
+    other options of Popen or another interpreter, the command is executed, as is the daemon that it starts. With
+    ``script``, the forked server begins with that file, as does a daemon that it starts.
     """
 
     def __init__(self, command: list[str] = SERVER, *, anew: bool = False, script: str = "", **options: Any) -> None:
         ours = command[: len(SERVER)] == SERVER or command == FAR
-        loaded = ours and not anew and options.keys() <= {"env", "cwd", "user"}
+        loaded = ours and not anew and options.keys() <= {"env", "cwd", "user", "process_group"}
         given_daemon = (loaded or anew) and not script and not options.get("user") and "--no-daemon" not in command
         if given_daemon and options.get("env"):
             forked.daemon(options["env"])
@@ -56,7 +57,9 @@ class Client:
             env = {"PYTHONPATH": str(forked.ROOT), **(options.get("env") or os.environ)}
             words, script = ([], command[1]) if command == FAR else (command[3:], script)
             given = {"cwd": Path(options.get("cwd", ".")).absolute(), "env": env, "user": options.get("user")}
-            self.process = forked.piped("ai_session", words, **given, reads=True, script=script, apart=True)
+            self.process = forked.piped(
+                "ai_session", words, **given, reads=True, script=script, apart=not options.get("process_group")
+            )
         else:
             given = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "bufsize": 0}
             if not options.get("start_new_session"):

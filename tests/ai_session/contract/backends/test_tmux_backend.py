@@ -36,6 +36,7 @@ from tests.ai_session.support.tmux_servers import (
     tmux,
     until_piped,
 )
+from tests.support.bounds import pause_awaited
 
 pytestmark = pytest.mark.anyio
 
@@ -202,7 +203,7 @@ async def test_a_killed_sink_is_replaced(either: World) -> None:
 async def until_shown(owned: Owned, text: str) -> None:
     async with asyncio.timeout(BOUND_SECONDS):
         while (snapshot := await owned.terminal.capture()) is None or text not in snapshot.lines:
-            pass
+            await pause_awaited()
 
 
 async def test_a_full_disk_stops_the_log_of_one_session_until_there_is_room(here: World) -> None:

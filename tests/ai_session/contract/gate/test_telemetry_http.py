@@ -6,8 +6,6 @@ import json
 import os
 import select
 import signal
-import subprocess
-import sys
 import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -20,6 +18,7 @@ from mcp.server.context import ServerRequestContext
 
 from ai_session.servers.mcp.trace import trace_of
 from tests.ai_session.support.mcp_client import BOUND_SECONDS, ENVELOPE, living_in, stop_daemons
+from tests.support import forked
 from tests.support.collector import Collector, Seen
 
 TRACE, OTHER = "4bf92f3577b34da6a3ce929d0e0e4736", "5" * 32
@@ -30,19 +29,20 @@ IN_MESSAGE, IN_HEADER = f"00-{TRACE}-{SPAN}-01", f"00-{OTHER}-{AROUND}-01"
 @contextmanager
 def front(home: Path) -> Iterator[str]:
     """One that asks nobody for tokens; its URL."""
-    command = [sys.executable, "-m", "ai_session", "mcp-server", "--http", "--no-auth", "--port", "0"]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, env=living_in(home), cwd=home, bufsize=0) as process:
-        assert process.stdout
-        try:
-            said = b""
-            while b"/mcp\n" not in said:
-                assert select.select([process.stdout], [], [], BOUND_SECONDS)[0], said
-                said += os.read(process.stdout.fileno(), 4096) or pytest.fail(said.decode())
-            yield said.decode().split("Serving MCP at ")[1].split()[0]
-        finally:
-            process.send_signal(signal.SIGTERM)
-            process.stdout.read()
-            stop_daemons(home)
+    words = ["mcp-server", "--http", "--no-auth", "--port", "0"]
+    process = forked.piped("ai_session", words, env=living_in(home), cwd=home)
+    assert process.stdout
+    try:
+        said = b""
+        while b"/mcp\n" not in said:
+            assert select.select([process.stdout], [], [], BOUND_SECONDS)[0], said
+            said += os.read(process.stdout.fileno(), 4096) or pytest.fail(said.decode())
+        yield said.decode().split("Serving MCP at ")[1].split()[0]
+    finally:
+        process.send_signal(signal.SIGTERM)
+        process.stdout.read()
+        process.close()
+        stop_daemons(home)
 
 
 def call(url: str, number: int, meta: dict[str, str], headers: dict[str, str]) -> dict[str, Any]:

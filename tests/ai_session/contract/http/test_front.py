@@ -18,7 +18,7 @@ from tests.ai_session.support.entries import Audit
 from tests.ai_session.support.http_servers import answer_of, answers_in, called, running
 from tests.ai_session.support.mcp_client import ENVELOPE, runtime, stop_daemons
 from tests.conftest import UNBOXED, new_home
-from tests.support.bounds import BOUND_SECONDS
+from tests.support.bounds import BOUND_SECONDS, pause_awaited
 
 pytestmark = pytest.mark.anyio
 
@@ -115,10 +115,12 @@ async def test_a_client_that_goes_away_gives_up_its_wait_and_not_its_command(hou
             assert not asking.done()
             known = await here.call("get_session_info", token=token, session_id=era)
             state = known["structuredContent"]["state"]
+            await pause_awaited()
         asking.cancel()
         await asyncio.wait([asking])
         while given_up(house) == before:
             await here.call("list_sessions", token=token)
+            await pause_awaited()
         typed = await here.call("send_input", token=token, session_id=era, text="on\n")
         assert not typed["isError"], typed
         read = await here.call("read_output", token=token, session_id=era, wait_for="finish")

@@ -24,6 +24,7 @@ from ai_session.models import Answer, Change, Principal, Question, ToolCall
 from tests.ai_session.support.mcp_client import BOUND_SECONDS, daemon_pids, living_in, runtime, stop_daemons
 from tests.conftest import UNBOXED, environment, new_home
 from tests.support import forked
+from tests.support.bounds import pause_awaited
 
 pytestmark = pytest.mark.anyio
 
@@ -204,6 +205,7 @@ async def test_a_daemon_that_is_killed_fails_what_waits_and_nothing_else(house: 
         while not mark.exists():
             assert not waiting.done()
             await gate.call(call_of(ALICE, "list_sessions"))
+            await pause_awaited()
         (pid,) = daemon_pids(house)
         os.kill(pid, signal.SIGKILL)
         lost = await waiting

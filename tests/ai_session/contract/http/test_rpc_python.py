@@ -17,6 +17,7 @@ from ai_session.tools.code import MAX_FILE_BYTES, MAX_OUTPUT_BYTES
 from tests.ai_session.support.mcp_client import daemon_pids, runtime, stop_daemons
 from tests.ai_session.support.rpc_servers import Rpc, RpcHome, new_rpc_home, serving
 from tests.conftest import processes
+from tests.support.bounds import pause_awaited
 
 pytestmark = pytest.mark.anyio
 
@@ -188,6 +189,7 @@ async def until(here: Rpc, condition: Callable[[], bool]) -> None:
     """Asks for its health until then, which also starts a daemon where there is none."""
     while not condition():
         await here.http.get(here.place.base_url + "/health")
+        await pause_awaited()
 
 
 @pytest.mark.torture
