@@ -20,6 +20,8 @@ import pytest
 from ai_session.audit.files import lines, records
 from ai_session.client.connection import ControlClient, Reply
 from ai_session.errors import AiSessionError
+from ai_session.models import SandboxLevel, SandboxProfile
+from ai_session.sandbox.sandbox import STRENGTH, Machine, Sandbox
 from ai_session.sandbox.workspace.protected_paths import MOST_BY_BUBBLEWRAP, PLACEHOLDERS
 from tests.ai_session.support.command_line import CommandLine
 from tests.ai_session.support.mcp_client import daemon_pids, runtime
@@ -485,12 +487,16 @@ def test_more_than_the_machine_has_may_be_demanded(only_project: Project, least:
         assert "landlock" in only_project.session(client)["sandbox"]
 
 
-@pytest.mark.parametrize("least", ["bwrap", "bwrap-noproc", "landlock", "seatbelt"])
-def test_the_strongest_level_of_linux_is_enough_for_every_demand(home: Path, least: str) -> None:
-    (home / ".config/ai-session/config.toml").write_text(f'{BOXED}[sandbox]\nminimum_level = "{least}"\n')
-    (home / "ws").mkdir()
-    with CommandLine(home) as line, line.client() as client:
-        client.call("create_session", name="s", working_directory=str(home / "ws"))
+@pytest.mark.anyio
+async def test_the_strongest_level_of_linux_is_enough_for_every_demand(home: Path) -> None:
+    (workspace := home / "ws").mkdir()
+    machine = Machine.of(await Sandbox(runtime_directory=home / "runtime").facts())
+    for least in STRENGTH[: STRENGTH.index(SandboxLevel.NONE)]:
+        (directory := home / "runtime" / least).mkdir(parents=True)
+        sandbox = Sandbox(runtime_directory=home / "runtime", minimum_level=least, machine=machine)
+        box = await sandbox.prepare(SandboxProfile("workspace", str(workspace)), directory / "box")
+        assert box.level is SandboxLevel.BWRAP, least
+        box.release()
 
 
 def test_a_session_in_a_large_tree_starts_and_says_what_it_did_not_look_at(project: Project) -> None:
