@@ -16,8 +16,16 @@ import pytest
 from tests.ai_session.support.asking import client, error_of, greet
 from tests.ai_session.support.command_line import CommandLine
 from tests.ai_session.support.top_screens import Shown, top
+from tests.conftest import NO_RUNS
 from tests.support.bounds import BOUND_SECONDS
 from tests.support.ssh_host import ssh_host, verb
+
+
+@pytest.fixture(autouse=True)
+def no_runs(home: Path) -> None:
+    """What shows runs has tests of its own, in tests/together."""
+    with (home / ".config/ai-session/config.toml").open("a") as settings:
+        settings.write(NO_RUNS)
 
 
 def test_sessions_are_listed_shown_live_and_attached_to(home: Path) -> None:
@@ -109,7 +117,7 @@ def test_the_first_row_is_chosen_until_all_were_heard_or_a_key_is_pressed(home: 
     """Sessions are known before runs; what waits for an answer stands above both."""
     (home / "late.py").write_text(LATE)
     settings = home / ".config/ai-session/config.toml"
-    told = settings.read_text()
+    told = settings.read_text().replace(NO_RUNS, "")
     with CommandLine(home) as line:
         for name in ("api", "web"):
             line.run("new", name, "--backend", "pty")

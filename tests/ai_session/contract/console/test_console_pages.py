@@ -166,7 +166,7 @@ def test_one_takes_over_types_and_gives_back(browser: Browser, here: Console, ag
 
 def test_what_has_gone_is_not_shown_as_if_it_were_there(browser: Browser, world: Path) -> None:
     """A lease with the daemon that gave it; a console that has ended, which says how to have another."""
-    home = new_home(world)
+    home = new_home(world, UNBOXED + NO_RUNS)
     forked.daemon(living_in(home))
     with console(home) as here, Person(home) as agent:
         made = opened(agent, "held")
