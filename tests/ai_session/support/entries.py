@@ -21,7 +21,7 @@ from ai_session.client.connection import ControlClient
 from ai_session.errors import AiSessionError, DaemonUnavailable
 from tests.ai_session.support.command_line import CommandLine
 from tests.ai_session.support.mcp_client import BOUND_SECONDS, daemon_pids, living_in, runtime, stop_daemons
-from tests.conftest import UNBOXED, environment
+from tests.conftest import NO_RUNS, UNBOXED, environment
 from tests.support.bounds import pause
 
 SHUT = '[[policy.rules]]\nid = "shut"\ndecision = "deny"\ntools = ["*"]\n'
@@ -107,7 +107,7 @@ class DaemonHome:
 
     def open(self, rules: str = "") -> None:
         """Allow everything but what ``rules`` decide otherwise, from the next daemon on."""
-        self._config.write_text(UNBOXED + rules)
+        self._config.write_text(UNBOXED + rules + NO_RUNS)
 
     def shut(self, rules: str = SHUT) -> None:
         """Apply ``rules`` from now on, which deny everything by default."""
