@@ -4,32 +4,27 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import re
 import ssl
-import sys
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 
-from tests.ccswarm.support.mcp_servers import SERVERS
+from tests.ccswarm.support.mcp_servers import ROOT, SERVERS
 from tests.support.bounds import BOUND_SECONDS
+from tests.support.forked_awaited import awaited
+
+OVER_HTTP = SERVERS / "over_http.py"
 
 
 @asynccontextmanager
 async def web(kind: str, port: int = 0) -> AsyncIterator[int]:
     """Run a server as a process and yield its port."""
-    process = await asyncio.create_subprocess_exec(
-        sys.executable, str(SERVERS / "over_http.py"), kind, str(port), stdout=asyncio.subprocess.PIPE
-    )
-    assert process.stdout is not None
-    try:
+    words = [kind, str(port)]
+    async with awaited("ccswarm", words, cwd=ROOT, env=os.environ, script=str(OVER_HTTP)) as process:
         async with asyncio.timeout(BOUND_SECONDS):
             yield int(await process.stdout.readline())
-    finally:
-        if process.returncode is None:
-            process.kill()
-        await process.wait()
-        await process.stdout.read()
 
 
 @asynccontextmanager

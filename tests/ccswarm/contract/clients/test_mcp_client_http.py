@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import re
 import socket
-import subprocess
-import sys
 from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, closing
 from typing import Any
 
 import pytest
@@ -16,8 +15,9 @@ import pytest
 from ccswarm.clients.mcp.plugin import McpToolClient
 from ccswarm.config.settings import ServerSettings
 from ccswarm.errors import CallTimedOut, ServerLost, ServerUnavailable
-from tests.ccswarm.support.http_servers import endpoint, response, sleepy, web
-from tests.ccswarm.support.mcp_servers import BOUND_SECONDS, SERVERS, use
+from tests.ccswarm.support.http_servers import OVER_HTTP, endpoint, response, sleepy, web
+from tests.ccswarm.support.mcp_servers import BOUND_SECONDS, ROOT, use
+from tests.support import forked
 
 pytestmark = pytest.mark.anyio
 
@@ -25,11 +25,9 @@ pytestmark = pytest.mark.anyio
 @pytest.fixture(scope="module")
 def shared() -> Iterator[int]:
     """The port of a server for all tests of this module that leave it as it was."""
-    command = [sys.executable, str(SERVERS / "over_http.py"), "stream"]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
-        assert process.stdout is not None
+    with closing(forked.piped("ccswarm", ["stream"], cwd=ROOT, env=os.environ, script=str(OVER_HTTP))) as process:
+        assert process.stdout
         yield int(process.stdout.readline())
-        process.kill()
 
 
 class Known(dict[str, str]):

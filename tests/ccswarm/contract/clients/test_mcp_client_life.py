@@ -6,7 +6,6 @@ import asyncio
 import os
 import re
 import signal
-import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -20,6 +19,7 @@ from ccswarm.models import CallRequest
 from ccswarm.toolbox.scope import ToolScope
 from ccswarm.toolbox.toolboxes import Toolboxes
 from tests.ccswarm.support.mcp_servers import BOUND_SECONDS, ROOT, client_of, ended, facts, held, settings, use
+from tests.support.forked_awaited import awaited
 
 pytestmark = pytest.mark.anyio
 
@@ -302,19 +302,17 @@ asyncio.run(client.list_tools())
 """
 
 
-async def test_no_orphan_when_the_client_is_killed() -> None:
+async def test_no_orphan_when_the_client_is_killed(tmp_path: Path) -> None:
     """Neither the server, which ignores the end of its input and SIGTERM, nor its child, which does so too."""
-    command = settings("no_server", "stubborn")
-    process = await asyncio.create_subprocess_exec(
-        sys.executable, "-c", KILLED, f"{command.command} stubborn", stdout=asyncio.subprocess.PIPE, cwd=ROOT
-    )
-    assert process.stdout is not None
-    async with asyncio.timeout(BOUND_SECONDS):
-        while not (line := await process.stdout.readline()).startswith(b"child "):
-            pass
-    child = int(line.split()[1])
-    server = os.getpgid(child)
-    process.kill()
-    await process.wait()
+    words, script = [f"{settings('no_server', 'stubborn').command} stubborn"], tmp_path / "killed.py"
+    script.write_text(KILLED)
+    async with awaited("ccswarm", words, cwd=ROOT, env=os.environ, script=str(script)) as process:
+        async with asyncio.timeout(BOUND_SECONDS):
+            while not (line := await process.stdout.readline()).startswith(b"child "):
+                pass
+        child = int(line.split()[1])
+        server = os.getpgid(child)
+        process.kill()
+        await process.wait()
     await ended(server)
     await ended(child)

@@ -10,8 +10,6 @@ import re
 import select
 import signal
 import socket
-import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
@@ -30,8 +28,8 @@ from tests.ccswarm.support.serve_process import BOUND_SECONDS, Serving
 from tests.ccswarm.support.verbs import ROOT
 from tests.conftest import client_environment, environment
 from tests.support.browser_bytes import Target, by_pages, by_smugglers
-from tests.support.forked import Forked
-from tests.support.strangers import IS_ROOT, USERS, acting_as, as_user, exchange, exchange_as, without_sock_diag
+from tests.support.forked import Forked, piped
+from tests.support.strangers import IS_ROOT, USERS, acting_as, as_user, exchange, exchange_as
 
 INIT = {"jsonrpc": "2.0", "id": "1", "method": "swarm_init", "params": {"topology": "mesh"}}
 PING = {"jsonrpc": "2.0", "id": 2, "method": "ping"}
@@ -182,20 +180,28 @@ class Shared:
     talk: Any
 
 
+BLIND = """
+from ccswarm.__main__ import main
+from tests.support.strangers import ask_of_no_sockets
+
+ask_of_no_sockets()
+main()
+"""
+
+
 @contextmanager
 def blind(verbs: RunVerbs, flag: str) -> Iterator[int]:
     """A server that cannot find out who connects."""
-    words = [sys.executable, "-m", "ccswarm", "serve", flag, "--port", "0", "--workspace", str(verbs.home)]
+    words, script = ["serve", flag, "--port", "0", "--workspace", str(verbs.home)], verbs.home / "blind.py"
+    script.write_text(BLIND)
     env = {**client_environment(verbs.home), "PYTHONPATH": str(ROOT)}
-    with subprocess.Popen([*without_sock_diag(), *words], cwd=verbs.home, env=env, stderr=subprocess.PIPE) as process:
-        try:
-            assert process.stderr
-            while not (found := re.search(rb" is served at \S+ port (\d+)", process.stderr.readline())):
-                assert process.poll() is None
-            yield int(found[1])
-        finally:
-            process.send_signal(signal.SIGTERM)
-            process.communicate(timeout=BOUND_SECONDS)
+    with closing(piped("ccswarm", words, cwd=verbs.home, env=env, script=str(script))) as process:
+        assert process.stderr
+        while not (found := re.search(rb" is served at \S+ port (\d+)", process.stderr.readline())):
+            assert process.poll() is None
+        yield int(found[1])
+        process.terminate()
+        process.communicate(timeout=BOUND_SECONDS)
 
 
 def direct(address: tuple[str, int], data: bytes, over: bool = True) -> bytes:
