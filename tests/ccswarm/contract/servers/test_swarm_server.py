@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -16,7 +14,7 @@ from ccswarm.servers.mcp.toolsets.orchestre.toolset import BY_NAME as ORCHESTRE
 from tests.ccswarm.support.mcp_server_process import INITIALIZE, MODERN, ROOT, ServerClient, serving
 from tests.ccswarm.support.runs import BASE, TWO, RunVerbs, step, task
 from tests.conftest import client_environment, environment
-from tests.support.bounds import BOUND_SECONDS
+from tests.support import forked
 
 BIG = task("big", *(step(f"say{at}", "small.echo", text="x" * 20_000) for at in range(4)), more='agent = "ada"')
 PARTS = ("result", "events", "journal")
@@ -394,5 +392,6 @@ def test_both_eras_on_one_pipe_in_any_order(client: ServerClient) -> None:
 
 
 def test_first_answers_are_those_of_the_sdk() -> None:
-    script = [sys.executable, str(ROOT / "scripts/first_answers_swarm.py"), "--check"]
-    subprocess.run(script, check=True, cwd=ROOT, timeout=BOUND_SECONDS, env={**os.environ, "PYTHONPATH": str(ROOT)})
+    env, script = {**os.environ, "PYTHONPATH": str(ROOT)}, str(ROOT / "scripts/first_answers_swarm.py")
+    code, _, errors = forked.run("ccswarm", ["--check"], cwd=ROOT, env=env, script=script)
+    assert code == 0, errors

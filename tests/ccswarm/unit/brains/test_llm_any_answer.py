@@ -127,7 +127,7 @@ def think(heard: Sequence[Any], came: Sequence[CallOutcome]) -> tuple[list[Step]
     return steps, flow.events, thinking
 
 
-@settings(deadline=None, max_examples=75)
+@settings(deadline=None, max_examples=40)
 @given(st.lists(ANSWERS | TROUBLES, min_size=1, max_size=6), st.lists(OUTCOMES, min_size=1, max_size=4))
 def test_it_ends_and_is_the_same_again(heard: list[Any], came: list[CallOutcome]) -> None:
     steps, events, thinking = think(heard, came)

@@ -77,9 +77,8 @@ def test_the_shell_completes_verbs_and_their_options() -> None:
         ("ccswarm runs re", "replay"),
     ):
         asked = {"COMP_WORDS": words, "COMP_CWORD": str(words.count(" ")), "_CCSWARM_COMPLETE": "complete_bash"}
-        line = [sys.executable, "-m", "ccswarm"]
-        ran = subprocess.run(line, capture_output=True, text=True, timeout=BOUND_SECONDS, env={**os.environ, **asked})
-        assert ran.stdout.split() == [wanted], words
+        _, out, _ = forked.run("ccswarm", [], cwd=Path.cwd(), env={**os.environ, **asked})
+        assert out.decode().split() == [wanted], words
 
 
 def test_a_verb_that_is_called_otherwise_here_is_named() -> None:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import subprocess
-import sys
+import os
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -32,6 +31,7 @@ from ccswarm.toolbox.toolbox import Toolbox
 from tests.ccswarm.support.engine_double import MemoryStore
 from tests.ccswarm.support.swarms import World, settings, steps
 from tests.ccswarm.support.toolboxes import SECRET, ToolWorld, nobody_agrees
+from tests.support import forked
 from tests.support.bounds import BOUND_SECONDS
 
 pytestmark = pytest.mark.anyio
@@ -287,8 +287,9 @@ def test_the_standard_variables_set_what_the_file_does_not(tmp_path: Path) -> No
     assert read(file, OTEL_EXPORTER_OTLP_ENDPOINT="http://a", OTEL_SDK_DISABLED="True") == own
 
 
-def test_off_is_not_there() -> None:
-    code = """
+def test_off_is_not_there(tmp_path: Path) -> None:
+    script = tmp_path / "off.py"
+    script.write_text("""
 import sys
 from ccswarm.runs import app; from ccswarm.config import config
 from ccswarm.clients.mcp import plugin as mcp
@@ -297,8 +298,6 @@ from ccswarm.config.settings import TelemetrySettings
 from ccswarm.telemetry.factory import open_telemetry
 open_telemetry(TelemetrySettings(), str)
 print([name for name in sys.modules if name.startswith(("opentelemetry.sdk", "opentelemetry.exporter"))])
-"""
-    done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, timeout=BOUND_SECONDS, check=True
-    )
-    assert done.stdout == "[]\n"
+""")
+    done = forked.run("ccswarm", [], cwd=tmp_path, env=os.environ, script=str(script))
+    assert done == (0, b"[]\n", b"")
