@@ -70,6 +70,7 @@ PLAN = f"""
 name = "small"
 command = "{sys.executable}"
 args = ["{ROOT / "tests/data/swarm_servers/plain.py"}"]
+connect_seconds = {BOUND_SECONDS}
 [[agents]]
 name = "ada"
 grants = ["small.*"]
