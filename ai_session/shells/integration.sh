@@ -4,11 +4,11 @@
 # person's EXIT trap, v: the start was reported, le: the command that ended last and how, ab: the one that was open when
 # this was read again, f_: some command has set limits, 2: this one, a: what switches set -a on again. t: what comes before
 # the text of a command, K: what comes after it, J: how it ended, S: its PIPESTATUS. y: $_ for the next command, I:
-# the pipeline that sets PIPESTATUS.
+# the pipeline that sets PIPESTATUS. z: the aborted command that an earlier prompt has reported, 0: always 0.
 __ais_ab=${__ais_r-}
 case ${__ais_n-} in '') ;; *) __ais_le=0 ;; esac
 __ais_d=@DIR@ __ais_f=@DIR@/c __ais_r= __ais_l=0 __ais_u= __ais_v= __ais_f_= __ais_a=:
-__ais_y= __ais_I=
+__ais_y= __ais_I= __ais_z=0 __ais_0=0
 # What is known of one that was open stays known.
 case $__ais_ab in '') __ais_J= ;; esac
 
@@ -40,9 +40,10 @@ __ais_j() {
   case $- in
   *a*)
     set +a
-    __ais_a='set -a' __ais_q=$__ais_l __ais_w=$__ais_J __ais_o=$__ais_y
-    unset __ais_l __ais_J __ais_S __ais_y
-    __ais_l=$__ais_q __ais_J=$__ais_w __ais_y=$__ais_o
+    __ais_a='set -a'
+    set -- "$__ais_l" "$__ais_J" "$__ais_y" "${__ais_z-}"
+    unset __ais_l __ais_J __ais_S __ais_y __ais_z
+    __ais_l=$1 __ais_J=$2 __ais_y=$3 __ais_z=$4
     ;;
   *) __ais_a=: ;;
   esac
@@ -142,28 +143,30 @@ __ais_pr() {
   return "$__ais_l"
 }
 
-# In the prompt, so in a subshell: it cannot close an aborted command, and names it in each mark until the next one. Where
-# the status of a command could not be kept, nothing is reported.
+# In the prompt, so in a subshell: it cannot close an aborted command, but the prompt notes that it was reported. Where the
+# status of a command could not be kept, nothing is reported.
 __ais_p() {
-  case $__ais_r in ?*) __ais_J= ;; esac
+  case $__ais_r in "${__ais_z-}") __ais_r= ;; ?*) __ais_J= ;; esac
   case $__ais_v in '') __ais_i ;; esac
   __ais_w
   __ais_o "A;$__ais_r;$1;;$-;$__ais_q"
 }
 __ais_a() {
+  case $__ais_r in "${__ais_z-}") return ;; esac
   __ais_J=
   __ais_w
   __ais_m "D;$__ais_r;$__ais_l;;$-;$__ais_q"
 }
 
 # The mark is the prompt's last word: busybox goes on with a question to the terminal, whose answer would be taken for the
-# command's input if the trigger came first. An aborted command ends before the prompt. The pattern is evaluated for its
-# effect. Line editors that cannot be told what has no width have it all in front, past the prompt.
-__ais_0= __ais_1='${__ais_0#$((__ais_l=${__ais_J:-$?}))}${__ais_r:+$(__ais_a 2>/dev/null)}'
+# command's input if the trigger came first. An aborted command ends before the prompt, the first one after it. Patterns are
+# evaluated for their effect. Line editors that cannot be told what has no width have it all in front, past the prompt.
+__ais_w='$((${__ais_r:-0}-${__ais_z:-0}?${__ais_J:-$?}:$?))' __ais_q='${__ais_0%%*$((0*(__ais_z=${__ais_r:-0})))}'
+__ais_1='${__ais_0%%*$((0*(__ais_l='$__ais_w')))}${__ais_r:+$(__ais_a 2>/dev/null)}'
 case ${KSH_VERSION-}${BASH_VERSION-}:${BB_ASH_VERSION-} in
-:) __ais_2='$(__ais_p "$__ais_l" 2>/dev/null)' ;;
-:*) __ais_2='\[$(__ais_p "$__ais_l" 2>/dev/null)\]' ;;
-*) __ais_1='$(__ais_p "${__ais_J:-$?}" >/dev/tty 2>/dev/null)' __ais_2= ;;
+:) __ais_2='$(__ais_p "$__ais_l" 2>/dev/null)'$__ais_q ;;
+:*) __ais_2='\[$(__ais_p "$__ais_l" 2>/dev/null)'$__ais_q'\]' ;;
+*) __ais_1='$(__ais_p "'$__ais_w'" >/dev/tty 2>/dev/null)'$__ais_q __ais_2= ;;
 esac
 __ais_g() { __ais_m L; }
 __ais_h() {

@@ -13,6 +13,7 @@ import pytest
 from agentwire import plugins
 from ai_session.errors import SessionBusy
 from ai_session.models import SessionState
+from ai_session.sessions import wait
 from ai_session.sessions.commands import RunningCommand
 from ai_session.sessions.manager import SessionManager
 from ai_session.sessions.session import Session
@@ -24,6 +25,8 @@ pytestmark = [pytest.mark.anyio, pytest.mark.corners]
 
 SHELLS = ("bash", "zsh", "dash", "fish", "mksh")
 READ = "read x; echo got:$x\n"
+STEP_SECONDS = 5.0
+"""For each key: a program that is just being started can miss the first one."""
 
 
 @pytest.fixture(params=plugins.names("ai_session.backends"))
@@ -139,6 +142,18 @@ async def test_answers_to_a_command_leave_the_session_free(session: Session) -> 
         await until(session, running.finished.done)
         assert running.record.exit_code == 0
     assert await run(session, "echo agent") == Result("agent\n", 0, "finished")
+
+
+async def test_a_line_typed_after_an_interrupted_command_ends(session: Session) -> None:
+    for code in (3, 0):
+        running = await session.begin("sleep 1000", command_id="cmd")
+        await started(running, session)
+        assert (await wait.interrupt(session, STEP_SECONDS)).ended
+        for number in (code, code + 1):
+            typed = session.send_lines(f"sh -c 'exit {number}'\n".encode(), "typed")
+            assert typed is not None
+            await until(session, typed.finished.done)
+            assert (typed.record.status, typed.record.exit_code) == ("finished", number)
 
 
 async def test_a_program_that_a_person_runs_makes_the_session_busy(session: Session) -> None:
