@@ -40,6 +40,7 @@ STORED_COMMAND_CHARS = 4000
 BRIEF_CHARS = 80
 
 LOST_TRACK = "the shell started it, but its exit status is unknown"
+NOT_SEEN = "the shell is at its prompt, and did not report that it ran this"
 NEVER_BEGUN = "it was never started"
 """The note of a command that the shell does not know, and whose start nobody has seen."""
 MISSING = "some of its output is missing: it could not be stored"
@@ -60,7 +61,8 @@ class RunningCommand:
     ``newest_pid``: the newest process id when it began. ``concurrent``: what earlier commands had left running then;
     ``late``: what those printed after the last prompt.
     ``adopted`` from an earlier daemon: its text may be cut, and what it read is not known.
-    ``typed``: lines that were typed at the prompt; ``prompt`` is the mark of the prompt that followed, if one did.
+    ``typed``: lines that were typed at the prompt; ``prompt`` is the mark of the prompt that followed, if one did;
+    ``prompt_owed``: the next prompt may belong to what was typed before them.
     ``cramped``: the shell was allowed more files. ``asks``: how many questions what became of it were typed.
     """
 
@@ -78,6 +80,7 @@ class RunningCommand:
     adopted: bool = False
     typed: bool = False
     prompt: Mark | None = None
+    prompt_owed: bool = False
     retries: int = 0
     asks: int = 0
     cramped: bool = False

@@ -42,7 +42,8 @@ class Evidence:
     ``leads``: it has the terminal. ``reads``: the terminal is in its prompt's mode, too, and it sleeps in reading it,
     with nothing unread: at its prompt, or for a command that asks with the shell's own line editor. ``executing``: it
     has the command file open; None: this shell would not show it. ``replaced``: it is another program than was started.
-    ``stopped``: by a signal. ``switches``: how often it went to sleep, which shows whether it has read what was typed.
+    ``stopped``: by a signal. ``at_prompt``: it reads in the place in its program where it reads at its prompt; no
+    command reads there. ``switches``: how often it went to sleep, which shows whether it has read what was typed.
     """
 
     leads: bool
@@ -51,12 +52,16 @@ class Evidence:
     executing: bool | None
     replaced: bool
     printed: int
+    at_prompt: bool = False
     switches: int = 0
 
 
 PROVEN = (Step.PROBE, Step.CLEAR, Step.REINTEGRATE, Step.RESTORE, Step.GIVE_UP)
 REPLACED = (Step.REINTEGRATE, Step.RESTORE, Step.GIVE_UP)
 ASKED = (Step.ASK, Step.ASK)
+UNKNOWN = ()
+"""For a shell that cannot be asked, when nothing shows that it is at its prompt."""
+
 NOT_STARTED = (*ASKED, Step.CLEAR, Step.REINTEGRATE, Step.RESTORE, Step.GIVE_UP)
 
 
@@ -129,6 +134,8 @@ class Recovery:
     def _chosen(self, seen: Evidence, started: bool, answers: bool) -> tuple[Step, ...]:
         if seen.replaced:
             return REPLACED
-        if seen.executing is False or self._answered or (self.prompt and not answers):
+        if seen.executing is False or (started and seen.at_prompt) or self._answered or (self.prompt and not answers):
             return PROVEN
-        return ASKED if started else NOT_STARTED
+        if started:
+            return ASKED if answers else UNKNOWN
+        return NOT_STARTED

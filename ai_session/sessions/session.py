@@ -34,7 +34,7 @@ from ai_session.sessions import commands
 from ai_session.sessions.commands import CommandHistory, LeftRunning, RunningCommand, begun_last, command_text
 from ai_session.sessions.leftovers import Leftovers, Looks
 from ai_session.sessions.recovery import LOOK_SECONDS, Evidence, Recovery, Step
-from ai_session.sessions.shell_process import GONE, ShellProcess
+from ai_session.sessions.shell_process import GONE, READS_LINES, ShellProcess
 from ai_session.sessions.shell_state import ShellState
 from ai_session.sessions.spec import last_use, note_use
 from ai_session.sessions.typed_input import LINE_ENDS, TypedInput
@@ -118,9 +118,6 @@ LONG_LOOK_SECONDS = 1.0
 MARK_SECONDS = 0.1
 """How long a mark of the session's own is waited for before another is printed."""
 
-READS_LINES = 512
-"""A shell without a line editor reads at its prompt by so many bytes and more; its ``read`` takes them one by one."""
-
 TRACE_BYTES = 4096
 """Most of what the shell traces of our own at the end of a command."""
 
@@ -200,6 +197,9 @@ class Session:
         self._killing: asyncio.TimerHandle | None = None
         self._line = Recovery()
         self._line_watch: asyncio.TimerHandle | None = None
+        self._learning: asyncio.TimerHandle | None = None
+        self._withheld = b""
+        """The terminal's reply to a query that arrived after a command was typed and before it began."""
         self._process = ShellProcess(terminal, spec.level, self.files) if terminal else None
         self._display = Display(log, spec.rows, spec.cols, turns, spec.session_id)
         self._waiters: set[asyncio.Future[bool]] = set()
@@ -257,7 +257,7 @@ class Session:
         if self.running is not None or self.at.human_line:
             self._named = ""  # what runs may have left the directory that it began in
         if self.running is not None and self.running.typed:
-            self._following = asyncio.ensure_future(self._follow(self.running))
+            self._follow_typed(self.running)
             return
         lost = self.log.lost_bytes(offset, self.log.end)
         if self.running and (lost or not self.log.first <= self.running.trigger_offset <= self.log.end):
@@ -346,7 +346,7 @@ class Session:
             self.terminal.detach()
         if self.running and self.running.watchdog:
             self.running.watchdog.cancel()
-        for timer in (self._thinning, self._following, self._starting, self._killing, self._line_watch):
+        for timer in (self._thinning, self._following, self._starting, self._killing, self._line_watch, self._learning):
             if timer is not None:
                 timer.cancel()
         self._leftovers.release()
@@ -430,7 +430,9 @@ class Session:
 
     def _answer(self, reply: bytes) -> None:
         if self.running is not None and not self.running.started:
-            return  # asked by the prompt that has been given a command, whose input or output the answer would become
+            # The prompt asked, but the command that follows would read the reply, or print it.
+            self._withheld = reply
+            return
         if self.terminal is not None and self.terminal.unsent < REPLY_BYTES:
             self.terminal.write(reply)
 
@@ -448,7 +450,8 @@ class Session:
                 self.at.cwd = self._named or self.at.cwd
         if mark.kind is MarkKind.CAUGHT_UP:
             self._read_back = max(self._read_back, mark.seq or 0)
-            self.typed.reached(self._read_back, self.at.prompts)
+            if self.typed.reached(self._read_back, self.at.prompts) and running is not None:
+                running.prompt = None
             return
         if mark.kind is (MarkKind.PROMPT_READY if self.shell.line_editor else MarkKind.PROMPT_START):
             self._quiet_from = mark.end
@@ -457,10 +460,13 @@ class Session:
         if mark.kind is MarkKind.SHELL_EXITED:
             last = self.history.last if not self.typed.unsettled else None
             self.ended_by = running.record.command_id if running else last.command_id if last else ""
-        if mark.kind is MarkKind.LINE_EXECUTED and (running is None or running.typed):
-            self._line.again()
-            if self._line_watch is None:
+        if mark.kind is MarkKind.LINE_EXECUTED:
+            self.typed.ran = True
+            if running is None:
+                self._line.again()
                 self._watch_line()
+        if mark.kind in (MarkKind.PROMPT_START, MarkKind.PROMPT_READY):
+            self._learn_prompt_soon()
         if mark.kind is MarkKind.SHELL_STARTED and self._resumed is None and self._process is not None:
             self._process.started()
         if running is not None and running.typed:
@@ -508,13 +514,28 @@ class Session:
         self._watch(running, seconds=ANSWER_SECONDS)
 
     def _on_typed_mark(self, running: RunningCommand, mark: Mark) -> None:
+        self._news.set()
         if mark.kind is MarkKind.LINE_EXECUTED:
             running.prompt = None
             if not running.started:
                 running.start_at(mark.end)
-        elif mark.seq is None and mark.kind in (MarkKind.PROMPT_START, MarkKind.COMMAND_FINISHED):
+            if not running.asks:
+                # What was seen before it began says nothing of its end.
+                running.quiet_end = None
+                running.recovery.again()
+        elif mark.kind is MarkKind.SHELL_STARTED:
+            running.prompt = None
+            running.note = running.note or self._replaced_by()
+            if not running.asks:
+                self._end_typed(running)
+        elif mark.kind is MarkKind.COMMAND_FINISHED and mark.seq is None and running.asks:
             running.prompt = mark
-        self._news.set()
+            self._end_typed(running)
+        elif mark.kind is MarkKind.PROMPT_START and mark.seq is None and not running.asks:
+            if running.started or not running.prompt_owed:
+                running.prompt = mark
+        elif mark.kind is MarkKind.PROMPT_READY or (mark.kind is MarkKind.AT_PROMPT and mark.flags == "p"):
+            running.recovery.confirm()
 
     def _doubt(self) -> None:
         """Output was lost, and with it maybe marks: what they would have said is found out."""
@@ -531,8 +552,8 @@ class Session:
         if not self.at.human_line:
             self.at.human_line = True
             self.at.ready = False
-            self._line.again()
-            if self._line_watch is None and self.terminal is not None:
+            if self.running is None:
+                self._line.again()
                 self._watch_line()
 
     def _finish(self, running: RunningCommand, end: int, exit_code: int | None, flags: str) -> None:
@@ -542,19 +563,25 @@ class Session:
         if self.terminal is not None:
             few = self._allow_files(running)
             running.note = running.note or few
-            record = running.record
-            found = processes.left_on_terminal(self.terminal.pid, self.terminal.tty, running.newest_pid)
-            # Of a box these are who makes it and keeps it.
-            known = {self.shell_pid, *(left.pid for left in self.left_running)}
-            if not self.shell.copies_run:
-                known |= {pid for pid, _ in found if processes.is_copy(pid, self.shell_pid)}
-            left = [LeftRunning(record.command_id, record.command, *one) for one in found if one[0] not in known]
-            self.left_running += tuple(left)
+            self._note_left(running)
             if few or running.cramped:
                 # What it could not open for a redirection may be missing now.
                 self._reintegrate(None, restore=False)
         status: CommandStatus = "interrupted" if running.interrupted and exit_code not in (0, None) else "finished"
         self._end(running, status, end, exit_code)
+
+    def _note_left(self, running: RunningCommand) -> None:
+        """Note the processes that the command leaves running with the terminal as their output."""
+        if self.terminal is None:
+            return
+        record = running.record
+        found = processes.left_on_terminal(self.terminal.pid, self.terminal.tty, running.newest_pid)
+        # In a box these include the processes that make and keep it.
+        known = {self.shell_pid, *(left.pid for left in self.left_running)}
+        if not self.shell.copies_run:
+            known |= {pid for pid, _ in found if processes.is_copy(pid, self.shell_pid)}
+        left = [LeftRunning(record.command_id, record.command, *one) for one in found if one[0] not in known]
+        self.left_running += tuple(left)
 
     def _end(self, running: RunningCommand, status: CommandStatus, end: int, exit_code: int | None) -> None:
         self.running = None
@@ -615,13 +642,13 @@ class Session:
 
     def may_have_ended(self) -> bool:
         """Whether the shell reads as it does at its prompt, and is being asked what became of what was running."""
-        if self.running is not None and not self.running.typed:
-            return self._undecided(self.running.recovery, self._evidence())
-        return (
-            self.at.human_line
-            and not self.at.incomplete
-            and self._undecided(self._line, self._evidence(by_person=True))
-        )
+        running = self.running
+        if running is not None and not running.typed:
+            return self._undecided(running.recovery, self._evidence())
+        if (running is None and not self.at.human_line) or (self.at.human_line and self.at.incomplete):
+            return False
+        recovery = self._line if running is None else running.recovery
+        return self._undecided(recovery, self._evidence(by_person=True))
 
     async def _found_out(self) -> None:
         """Returns when it is known of a command whose shell may be at its prompt whether it has ended."""
@@ -651,6 +678,7 @@ class Session:
     ) -> RunningCommand:
         """Start ``command`` and return at once; raises SessionBusy, SessionExited, IntegrationLost, StorageFull."""
         self.check_typist()
+        self._learn_prompt()
         await self._found_out()
         await self._typed_command_ended()
         self._check_free()
@@ -868,8 +896,10 @@ class Session:
         """Who has the terminal; what the prompt runs, be it the shell itself, is waited for until then, as long as none
         is drawn."""
         loop = asyncio.get_running_loop()
+        begun = loop.time()
         while (holder := self.holder()) is not None and self.at.up:
-            drawn = self.at.ready or self.at.human_line or (holder.leads_itself and not self._draws_prompt())
+            drawing = self._draws_prompt() or (loop.time() < begun + RECOVERY_SECONDS and self._prompt_reads())
+            drawn = self.at.ready or self.at.human_line or (holder.leads_itself and not drawing)
             if drawn or loop.time() >= deadline:
                 break
             # Not at what is printed, which may be much.
@@ -883,6 +913,11 @@ class Session:
             return False
         return self._process.is_busy() and not self._fed_elsewhere()
 
+    def _prompt_reads(self) -> bool:
+        """Report whether the shell seems to read for what draws its prompt, such as the terminal's cursor position."""
+        undrawn = self.at.up and not self.at.ready and not self.at.human_line
+        return undrawn and self._process is not None and self._process.reads_elsewhere(self.shell)
+
     async def _typed_taken(self) -> None:
         """Returns when the shell has taken all that was typed and is at its prompt; raises SessionBusy where it is not,
         so that nothing is typed into what a person runs."""
@@ -895,8 +930,9 @@ class Session:
                 raise commands.occupied(self.spec.name, holder.name)
             if back is None:
                 refused = now
-            # Its prompt may have come without a word, which is being found out.
-            patience = RECOVERY_SECONDS if back is False and self.may_have_ended() else READY_SECONDS
+            # Its prompt may have come without a word, which is being found out; a line editor works now and then.
+            unsure = back is False and (self._is_at_work() or self.may_have_ended())
+            patience = RECOVERY_SECONDS if unsure else READY_SECONDS
             left = min(refused + patience, begun + max(TAKEN_SECONDS, patience)) - now
             if left <= 0:
                 raise commands.line_open(self.spec.name)
@@ -904,7 +940,7 @@ class Session:
                 await self.changed(min(TYPED_LOOK_SECONDS, left))
             else:
                 await self._news_of_line(left)
-        self.typed.settle(self.at.prompts, complete=self._completely_typed())
+        self._settle_typed()
 
     async def _news_of_line(self, seconds: float) -> None:
         """Returns when the shell has reported something, or more was typed. What is printed says nothing, and a look
@@ -926,15 +962,27 @@ class Session:
         that it printed before.
         """
         count = self.typed.count
-        if self._is_at_work() or not await self._caught_up_with_terminal(seconds):
+        if not self._took_lines() or not await self._caught_up_with_terminal(seconds):
             return None
-        if self._is_at_work() or self.typed.count != count or self.exit is not None:
+        if not self._took_lines() or self.typed.count != count or self.exit is not None:
             return None
-        if self.shell.asks and self._unprompted():
+        unprompted = self._unprompted()
+        back = not self.at.human_line and (not unprompted if self.shell.line_editor else self._reads_lines())
+        if not back and self._evidence(by_person=True).at_prompt:
+            self._prompt_proven()
+            return True
+        if unprompted and self.shell.asks:
             self._doubt_line()
-        if self.shell.line_editor:
-            return not self.at.human_line
-        return not self.at.human_line and self._reads_lines()
+        return back
+
+    def _took_lines(self) -> bool:
+        """Report whether the shell waits for its terminal with nothing left to read, or its line editor, which may
+        always be busy, has shown a prompt for each line."""
+        if not self._is_at_work():
+            return True
+        process = self._process
+        shown = self.shell.line_editor and self.at.ready and self.typed.all_taken(self.at.lines)
+        return shown and process is not None and foreground.leads(process.pid) and not process.owes()
 
     def _reads_lines(self) -> bool:
         """Whether a shell without a line editor, which waits for its terminal, does so at its prompt."""
@@ -954,7 +1002,7 @@ class Session:
     def _completely_typed(self) -> bool:
         """Whether a shell without a line editor, that reads its next line and has marked no prompt, surely is not
         within the last one."""
-        lines = "" if self.shell.line_editor else self.typed.lines()
+        lines = None if self.shell.line_editor else self.typed.lines()
         return bool(lines) and is_whole(lines)
 
     def _unprompted(self) -> bool:
@@ -1048,9 +1096,11 @@ class Session:
         self._watch(running, (unread or (self._reads, self.log.size)) if behind else None)
         if not behind and not self.log.losing:
             terminal_device.let_print(self.terminal.tty)
-            evidence = self._evidence()
-            answers = bool(self.shell.asks)
-            self._take(running, running.recovery.next(evidence, started=running.started, answers=answers), evidence)
+            evidence = self._evidence(by_person=running.typed)
+            self._answer_late(running, evidence)
+            # A typed line is never begun again.
+            started, answers = running.started or running.typed, bool(self.shell.asks)
+            self._take(running, running.recovery.next(evidence, started=started, answers=answers), evidence)
 
     def _take(self, running: RunningCommand, step: Step, evidence: Evidence) -> None:
         assert self.terminal is not None
@@ -1076,13 +1126,34 @@ class Session:
                 self._give_up(f"it did not execute what was typed{example}", running)
             if step is Step.GIVE_UP or self._given_up:
                 running.note = running.note or self._given_up or UNANSWERED
-                self._end(running, "lost", self._quiet_end(running), None)
-                self.wake()
+                self._lose(running)
             elif step is Step.ASK:
                 self._quiet_end(running)
                 self.terminal.write(self.shell.asks)
+            elif running.typed and not evidence.replaced and not self._may_be_asked(running):
+                self._lose(running)
             else:
                 self._probe(running, step)
+
+    def _answer_late(self, running: RunningCommand, evidence: Evidence) -> None:
+        """Send the terminal's withheld reply if the prompt waits for it and so does not take the command."""
+        if running.started:
+            self._withheld = b""
+        waits = self._withheld and evidence.leads and not evidence.reads and self._process is not None
+        if waits and self.terminal is not None and self._process is not None and self._process.input_mode():
+            withheld, self._withheld = self._withheld, b""
+            self.terminal.write(withheld)
+
+    def _may_be_asked(self, running: RunningCommand) -> bool:
+        """Report whether the shell knows how the typed line ended, and asking discards nothing typed since."""
+        return running.started and not self.typed.half_line()
+
+    def _lose(self, running: RunningCommand) -> None:
+        if running.typed:
+            self._end_typed(running)
+        else:
+            self._end(running, "lost", self._quiet_end(running), None)
+        self.wake()
 
     def _quiet_end(self, running: RunningCommand) -> int:
         if running.quiet_end is None:
@@ -1108,7 +1179,11 @@ class Session:
         stopped = running.interrupted or running.stopped_by_key
         aborted = 128 + signal.SIGINT if stopped else None
         running.asks += 1
-        self._type(self.shell.write_probe(self.files, running.record.seq, aborted, running.asks))
+        if running.typed:
+            # Every other step changes the status that the line has left.
+            self._type(self.shell.write_line_probe(self.files, status=step is Step.PROBE))
+        else:
+            self._type(self.shell.write_probe(self.files, running.record.seq, aborted, running.asks))
         self.at.ready = False
 
     def _reintegrate(self, running: RunningCommand | None, *, restore: bool) -> None:
@@ -1118,13 +1193,16 @@ class Session:
         shell, replaced = self._present_shell()
         if replaced and shell is not None:
             self._become(shell)
-            notes = [f"the shell was replaced by {os.path.basename(self.spec.shell)}, in which the session continues"]
+            notes = [self._replaced_by()]
         if running is not None:
             running.note = running.note or "; ".join(notes)
         if not (self.files / "integration").exists():
             with contextlib.suppress(OSError):
                 self._restore_files()
         self._type(self.shell.reintegrate(self.files, restore=restore))
+
+    def _replaced_by(self) -> str:
+        return f"the shell was replaced by {os.path.basename(self.spec.shell)}, in which the session continues"
 
     def _allow_files(self, by: RunningCommand | None, used: int = 0) -> str:
         """Allows a shell more files that may open too few to take commands, and gives what is to be said of that; ends
@@ -1163,10 +1241,10 @@ class Session:
         self._killing = asyncio.get_running_loop().call_later(LEAVE_SECONDS, end, signal.SIGKILL)
 
     def _become(self, shell: Shell) -> None:
-        """Goes on with another kind of shell than was started."""
-        if shell is self.shell:
-            return
+        """Continue with another shell than the one that was started."""
         executable = processes.program(self.shell_pid)
+        if shell is self.shell and os.path.basename(executable) == os.path.basename(self.spec.shell):
+            return
         self.shell = shell
         self._install(executable)
         self.at.line_editor = shell.line_editor
@@ -1214,9 +1292,10 @@ class Session:
     def probe_end(self) -> None:
         """After an interrupt: a shell that is back at its prompt but reported no end is asked for it."""
         running = self.running
-        if running is not None and running.started and not running.typed and self.terminal is not None:
-            evidence = self._evidence()
-            if evidence.reads and not evidence.executing:
+        if running is not None and running.started and self.terminal is not None:
+            evidence = self._evidence(by_person=running.typed)
+            sure = evidence.replaced or evidence.at_prompt or not running.typed
+            if evidence.reads and not evidence.executing and sure:
                 self._probe(running, Step.REINTEGRATE if evidence.replaced else Step.PROBE)
 
     def _present_shell(self) -> tuple[Shell | None, bool]:
@@ -1229,25 +1308,66 @@ class Session:
         running = self.running
         # A line of our own that a key of the terminal's cut short, in a quote, seems to be a person's.
         ours = running is not None and not running.typed and not running.started and self.at.incomplete
-        of_person = self.at.human_line and not ours
-        return self._process.evidence(self.shell, self.log.end, may_read=of_person == by_person, by_person=by_person)
+        typed = running is not None and running.typed
+        of_person = typed or (self.at.human_line and not ours) or (by_person and running is None)
+        seen = self._process.evidence(self.shell, self.log.end, may_read=of_person == by_person, by_person=by_person)
+        return replace(seen, at_prompt=False) if seen.at_prompt and not self._complete(by_person) else seen
+
+    def _complete(self, by_person: bool) -> bool:
+        """Report whether the typed lines are known to be complete; some shells read the rest of a command in the same
+        place as its first line."""
+        if self.shell.line_editor and self.at.human_line and self.at.incomplete:
+            return False
+        if not by_person or self.shell.continues_elsewhere:
+            return True
+        lines = self.typed.lines()
+        return lines is not None and is_whole(lines)
+
+    def _learn_prompt_soon(self) -> None:
+        """Look soon: the shell reads at its prompt a moment after showing it."""
+        if self._learning is None and self._process is not None and not self._process.prompt_known:
+            self._learning = asyncio.get_running_loop().call_later(ANSWER_SECONDS, self._learn_prompt)
+
+    def _learn_prompt(self) -> None:
+        """Note where the shell reads at its prompt, the first time that it certainly does."""
+        if self._learning is not None:
+            self._learning.cancel()
+            self._learning = None
+        if self._process is None or self._process.prompt_known or self.exit is not None:
+            return
+        idle = self.at.ready and self.running is None and not self._claimed and not self.typed.unsettled
+        if idle and foreground.leads(self.shell_pid):
+            self._process.note_prompt(self.shell)
+        if idle and not self._process.prompt_known:
+            self._learning = asyncio.get_running_loop().call_later(LOOK_SECONDS, self._learn_prompt)
+
+    def _prompt_proven(self) -> None:
+        """Take the shell to be at its prompt, whatever it reported."""
+        self.at.prompt_proven()
+        lines = self.typed.lines()
+        held = self.shell.line_editor and not self.typed.ran and lines is not None and not is_whole(lines)
+        self.typed.prompt_proven(self.at.prompts, held=held)
+        self.wake()
 
     def _watch_line(self) -> None:
-        self._line_watch = asyncio.get_running_loop().call_later(LOOK_SECONDS, self._look_at_line)
+        if self._line_watch is None and self.terminal is not None:
+            self._line_watch = asyncio.get_running_loop().call_later(LOOK_SECONDS, self._look_at_line)
 
     def _look_at_line(self) -> None:
         """A line that a person typed may have ended without a word, too: only a prompt ends it."""
         self._line_watch = None
-        ours = self.running is not None and not self.running.typed
-        if ours or not self.at.human_line or self.terminal is None or self.exit is not None:
+        if self.running is not None or not self.at.human_line or self.terminal is None or self.exit is not None:
             return
         self._on_output()
         self._watch_line()
         if self._in_line or self.log.losing:
             return
         terminal_device.let_print(self.terminal.tty)
-        step = self._line.next(self._evidence(by_person=True), started=True, answers=bool(self.shell.asks))
-        if step is Step.CONTINUE:
+        evidence = self._evidence(by_person=True)
+        step = self._line.next(evidence, started=True, answers=bool(self.shell.asks))
+        if step is not Step.WAIT and evidence.at_prompt:
+            self._prompt_proven()
+        elif step is Step.CONTINUE:
             processes.go_on(self.shell_pid)
         elif step is Step.ASK:
             self.terminal.write(self.shell.asks)
@@ -1400,17 +1520,19 @@ class Session:
         self._note_typed(data)
         self.terminal.write(data)
 
-    def send_lines(self, data: bytes, command_id: str) -> RunningCommand | None:
+    async def send_lines(self, data: bytes, command_id: str) -> RunningCommand | None:
         """``send``; where that ends a line at the prompt, what the lines do is a command that can be waited for.
 
         It ends when the shell has taken all that was typed and its prompt is back. None: ``data`` is input of what
         runs, or half a line.
         """
         self.check_typist()
+        if not LINE_ENDS.search(data):
+            self.send(data)
+            return None
+        await self._takes_a_line()
         holder = self.holder()
-        free = self.running is None and not self._claimed and self.at.up and not self.at.human_line
-        prompt = free and self.ending is None and (holder is None or holder.leads_itself)
-        if not prompt or not LINE_ENDS.search(data):
+        if not self._free_for_lines() or (holder is not None and not holder.leads_itself):
             self.send(data)
             return None
         record = CommandRecord(
@@ -1424,11 +1546,37 @@ class Session:
         )
         running = RunningCommand(record, asyncio.get_running_loop().create_future(), self.log.end, typed=True)
         running.started = not self.shell.line_editor
+        running.prompt_owed = self.typed.unsettled or not self.at.ready
         commands.note_typed(self.files, record)
         self.send(data)
-        self.running = running
-        self._following = asyncio.ensure_future(self._follow(running))
+        self.running = self.latest = running
+        self._follow_typed(running)
         return running
+
+    def _free_for_lines(self) -> bool:
+        busy = self.running is not None or self._claimed or self.at.human_line
+        return self.at.up and not busy and self.ending is None
+
+    async def _takes_a_line(self) -> None:
+        """Return when the prompt is drawn and it is known where the shell reads there, or after a while. What is
+        typed earlier may be taken by what draws the prompt, or by a key that drops a line."""
+        loop = asyncio.get_running_loop()
+        begun = loop.time()
+        while self._free_for_lines():
+            left = begun + (RECOVERY_SECONDS if self._prompt_reads() else READY_SECONDS) - loop.time()
+            if left <= 0:
+                break
+            if self.at.ready and self.typed.unsettled and await self._prompt_is_back(left):
+                self._settle_typed()
+            self._learn_prompt()
+            if self.at.ready and not self.typed.unsettled and self._process is not None and self._process.prompt_known:
+                break
+            await self.changed(min(TYPED_LOOK_SECONDS, left))
+        await self._display.settled()
+
+    def _follow_typed(self, running: RunningCommand) -> None:
+        self._following = asyncio.ensure_future(self._follow(running))
+        self._watch(running)
 
     async def _follow(self, running: RunningCommand) -> None:
         """Ends the typed line as soon as the prompt is back. There is no event for when the shell begins to read
@@ -1439,9 +1587,11 @@ class Session:
             back = await self._prompt_is_back(TAKEN_SECONDS)
             # A shell that ends cannot say with which code: a signal may end it.
             if back and running is self.running and self.at.exit_code is None:
-                self._end_typed(running)
-                self.wake()
-                return
+                if running.prompt is not None or not running.started or running.recovery.in_vain:
+                    self._lose(running)
+                    return
+                if not running.recovery.prompt:
+                    self._on_prompt(running)
             wait = TYPED_LOOK_SECONDS if running.prompt else min(wait * 2, LONG_LOOK_SECONDS)
             if not self._in_line and self.terminal is not None:
                 terminal_device.let_print(self.terminal.tty)
@@ -1452,13 +1602,19 @@ class Session:
 
     def _end_typed(self, running: RunningCommand) -> None:
         """Without a prompt of their own the lines were not run: the line editor holds them, or asked for something."""
-        self.typed.settle(self.at.prompts, complete=self._completely_typed())
+        self._settle_typed()
         self.at.human_line = False
-        if (prompt := running.prompt) is None:
-            self._end(running, "lost", self.log.end, None)
+        if (prompt := running.prompt) is None or prompt.exit_code is None:
+            running.note = running.note or (commands.LOST_TRACK if running.started else commands.NOT_SEEN)
+            self._end(running, "lost", self._quiet_end(running), None)
         else:
-            interrupted = running.interrupted and prompt.exit_code not in (0, None)
-            self._end(running, "interrupted" if interrupted else "finished", prompt.start, prompt.exit_code)
+            interrupted = running.interrupted and prompt.exit_code != 0
+            end = prompt.start if running.quiet_end is None else min(prompt.start, running.quiet_end)
+            self._end(running, "interrupted" if interrupted else "finished", end, prompt.exit_code)
+
+    def _settle_typed(self) -> None:
+        """Note that the shell is at its prompt. A line editor holds the lines that it did not run."""
+        self.typed.settle(self.at.prompts, held=self.shell.line_editor and not self.typed.ran)
 
     def _note_typed(self, data: bytes) -> None:
         self._quiet_from = -1
@@ -1469,7 +1625,7 @@ class Session:
             settled = self.holder() is not None and not self._is_at_work()
             if (settled or interrupt in data) and (number := self._show_mark()) is not None:
                 self.typed.begin_at(number)
-        self.typed.add(data, interrupt, self.at.prompts, self.log.end)
+        self.typed.add(data, interrupt, self.at.prompts, self.log.end, self.at.lines)
         if self.running is None and not self.at.ready and not self.at.human_line:
             self.typed.owe_prompt()
         self._news.set()

@@ -17,6 +17,12 @@ from ai_session.system import foreground, processes, terminal_device
 GONE = Evidence(leads=False, reads=False, stopped=False, executing=None, replaced=False, printed=0)
 """What is known of a shell that has ended."""
 
+UNSEEN = (-1, 0)
+"""The position of a prompt that cannot be known: no process waits there."""
+
+READS_LINES = 512
+"""A shell without a line editor reads at its prompt by so many bytes and more; its ``read`` takes them one by one."""
+
 
 class ShellProcess:
     """Of one terminal. ``files`` is where the shell finds what it reads of ours."""
@@ -27,6 +33,7 @@ class ShellProcess:
         self._files = files
         self._boxed: int | None = None
         self._image = b""
+        self._prompt_position: tuple[int, int] | None = None
 
     @property
     def pid(self) -> int:
@@ -37,6 +44,32 @@ class ShellProcess:
     def started(self) -> None:
         """It has said so: what it is now is what was started."""
         self._image = processes.image(self.pid)
+        self._prompt_position = None
+
+    @property
+    def prompt_known(self) -> bool:
+        """Whether it is known where in its program it reads at its prompt, or that this cannot be known."""
+        return self._prompt_position is not None
+
+    def note_prompt(self, shell: Shell) -> None:
+        """Remember where in its program it reads now, at its prompt; do nothing if it does not read yet."""
+        if self.owes() or self.input_mode() is None or not self._reads_as_prompt(shell):
+            return
+        self._prompt_position = foreground.position(self.pid) or UNSEEN
+
+    def _reads_as_prompt(self, shell: Shell) -> bool:
+        """Report whether the process reads as ``shell`` does at its prompt, and not as its ``read`` does."""
+        if shell.line_editor:
+            return self.edits_lines()
+        size = foreground.read_size(self.pid)
+        return self.edits_lines() or size is None or size >= READS_LINES
+
+    def reads_elsewhere(self, began_as: Shell) -> bool:
+        """Report whether it is known to read its terminal, but not where it does at its prompt."""
+        if self._prompt_position in (None, UNSEEN) or self.input_mode() is None:
+            return False
+        position = foreground.position(self.pid)
+        return position not in (None, self._prompt_position) and not self.present(began_as)[1]
 
     def directory(self) -> str:
         """The one it is in now; empty where nobody may know."""
@@ -50,9 +83,9 @@ class ShellProcess:
         """Whether it does not wait for its terminal, or has not read all of it; False where nobody can say."""
         if holder is None:
             return self._terminal.unsent > 0
-        return not holder.leads_itself or self._owes() or self.input_mode() is None
+        return not holder.leads_itself or self.owes() or self.input_mode() is None
 
-    def _owes(self) -> bool:
+    def owes(self) -> bool:
         return bool(self._terminal.unsent or terminal_device.unread_bytes(self._terminal.tty))
 
     def input_mode(self) -> InputMode | None:
@@ -90,11 +123,15 @@ class ShellProcess:
         its output ends; ``may_read`` is False where what it reads would say nothing of that."""
         pid = self.pid
         stopped, leads = processes.stopped(pid), foreground.leads(pid)
-        reads, executing, replaced = False, None, False
+        reads, executing, replaced, at_prompt = False, None, False, False
         if leads and may_read and foreground.reads(pid, self._terminal.tty):
             shell, replaced = self.present(began_as)
-            edits = shell is not None and (not shell.line_editor or self.edits_lines())
-            reads = not self._owes() and edits
+            edits = shell is not None and (
+                self.edits_lines() if shell.line_editor else (not by_person or self._reads_as_prompt(shell))
+            )
+            reads = not self.owes() and edits
+            # Checked last: if it waits there again, it has executed everything that it has read.
+            at_prompt = reads and not replaced and foreground.position(pid) == (self._prompt_position or UNSEEN)
             if shell is not None and shell.shows_command and not replaced and not by_person:
                 executing = processes.has_open(pid, "/shell/c")
         return Evidence(
@@ -104,5 +141,6 @@ class ShellProcess:
             executing=executing,
             replaced=replaced,
             printed=printed,
+            at_prompt=at_prompt,
             switches=processes.switches(pid) if reads else 0,
         )

@@ -17,15 +17,15 @@ class ShellState:
 
     ``ready`` means the prompt is drawn and takes a line (for a shell without a line editor: is about to be drawn).
     ``as_typed``: it has traps that notice how a command is run. ``human_line``: a line that a person typed runs, or is
-    ``incomplete``. ``prompts`` counts those that followed typed lines; ``prompt_end`` is the offset after the mark of
-    the last prompt, 0 if there is none.
+    ``incomplete``. ``prompts`` counts those that followed typed lines, ``lines`` those of a line editor, also for the
+    rest of a line; ``prompt_end`` is the offset after the mark of the last prompt, 0 if there is none.
     """
 
     def __init__(self, cwd: str, *, line_editor: bool) -> None:
         self.line_editor = line_editor
         self.cwd = cwd
         self.version = ""
-        self.prompts = 0
+        self.prompts = self.lines = 0
         self._after_command = False
         self.reset()
 
@@ -48,6 +48,11 @@ class ShellState:
             return ExitStatus(signal=status.code - 128)
         return status
 
+    def prompt_proven(self) -> None:
+        """Note that it reads the next line at its prompt, though no mark says so."""
+        self.human_line = self.incomplete = False
+        self.ready = self.up
+
     def apply(self, mark: Mark) -> None:
         """Take in the next mark."""
         kind = mark.kind
@@ -55,6 +60,7 @@ class ShellState:
         self.up = self.up or kind not in (MarkKind.SHELL_EXITED, MarkKind.SHELL_STARTED, MarkKind.CAUGHT_UP)
         if kind in PROMPTS or (kind is MarkKind.AT_PROMPT and mark.flags == "p"):
             self.prompt_end = mark.end
+        self.lines += kind in (MarkKind.PROMPT_READY, MarkKind.LINE_CONTINUED)
         if kind is MarkKind.COMMAND_EXECUTED:
             self.ready = self.human_line = self._after_command = False
         elif kind in (MarkKind.LINE_EXECUTED, MarkKind.LINE_CONTINUED):

@@ -18,28 +18,29 @@ class TypedInput:
     """``unsettled``: something was typed since the shell was last known to be at an empty prompt.
 
     ``count`` grows with each input, so that who looks twice knows whether anything was typed meanwhile. ``ended_at`` is
-    where the log ended when a line was ended last, 0 where nothing is to come of that.
+    where the log ended when a line was ended last, 0 where nothing is to come of that. ``ran``: the shell has reported
+    since then that it runs a line.
     """
 
     def __init__(self) -> None:
-        self.unsettled = False
+        self.unsettled = self.ran = False
         self.count = self.ended_at = 0
         self._owed = False
         self._half = self._text = b""
-        self._from_empty = True
         self._lines = 0
-        self._before = 0
+        self._before = self._shown = 0
         self._mark = 0
 
-    def add(self, data: bytes, interrupt: bytes, prompts: int, offset: int = 0) -> None:
+    def add(self, data: bytes, interrupt: bytes, prompts: int, offset: int = 0, shown: int = 0) -> None:
         """Note ``data``, typed after ``prompts`` prompts where the log ends at ``offset``.
 
-        ``interrupt`` is the key that drops what came before it.
+        ``interrupt`` is the key that drops what came before it; ``shown`` counts the prompts of the line editor.
         """
         if not self.unsettled and not self._mark:
             self._before = prompts
-        if not self._text:
-            self._from_empty = not self._half
+        if not self.unsettled:
+            self.ran = False
+            self._shown = shown
         self.unsettled = True
         self.count += 1
         _, key, rest = data.rpartition(interrupt) if interrupt else (b"", b"", data)
@@ -48,7 +49,6 @@ class TypedInput:
             self._half = self._text = b""
             self._lines = 1
             self.ended_at = 0
-            self._from_empty = True
         pieces = LINE_ENDS.split(rest)
         if len(pieces) > 1:
             self._half = b""
@@ -62,15 +62,21 @@ class TypedInput:
         self._mark = mark
         self._lines = 0
 
-    def reached(self, mark: int, prompts: int) -> None:
-        """The mark was read, and ``prompts`` before it."""
-        if self._mark and mark >= self._mark:
-            self._mark = 0
-            self._before = prompts
+    def reached(self, mark: int, prompts: int) -> bool:
+        """Note that ``mark`` was read, after ``prompts`` prompts. Report whether lines are counted from it."""
+        if not self._mark or mark < self._mark:
+            return False
+        self._mark = 0
+        self._before = prompts
+        return True
 
     def answered(self, prompts: int) -> bool:
         """Whether each line that was typed has led to a prompt."""
         return not self._mark and prompts - self._before >= self._lines
+
+    def all_taken(self, shown: int) -> bool:
+        """Report whether a line editor that has shown so many prompts has shown one for each line typed."""
+        return 0 < self._lines <= shown - self._shown
 
     def owe_prompt(self) -> None:
         """What was just typed was typed before the prompt that it is for was there."""
@@ -91,6 +97,17 @@ class TypedInput:
         """Whether any prompt has followed."""
         return prompts > self._before
 
+    def prompt_proven(self, prompts: int, *, held: bool) -> None:
+        """Note that the shell has run all lines so far and is at its prompt, where the half line stands; ``held``: its
+        line editor has run none of them and holds them all."""
+        if held:
+            self._half = self._text
+        self._text = self._half
+        self._lines = 0
+        self._before = prompts
+        self._mark = 0
+        self.ended_at = 0
+
     def answered_all(self, prompts: int) -> None:
         """The lines so far lead to no prompt of their own; whether the shell has taken them is another question."""
         self._half = self._text = b""
@@ -99,25 +116,24 @@ class TypedInput:
         self._mark = 0
         self.ended_at = 0
 
-    def settle(self, prompts: int, *, complete: bool = False) -> None:
-        """The shell is at its prompt, and has taken every line; ``complete``: surely as ones that end where they
-        should."""
-        self.unsettled = False
-        if prompts == self._before and self._lines and not complete:
-            # No line was run: its line editor holds all of them for one that is not complete.
+    def settle(self, prompts: int, *, held: bool) -> None:
+        """Note that the shell is at its prompt and has taken every line; ``held``: its line editor ran none of them."""
+        self.unsettled = self.ran = False
+        if held and prompts == self._before and self._lines:
+            # The line editor holds them all, as one that is not complete.
             self._half = self._text
         self._lines = 0
         self._before = prompts
         self._mark = 0
         self.ended_at = 0
-        self._text = b""
+        self._text = self._half
 
-    def lines(self) -> str:
-        """All that was typed since the last known prompt, where that is known to be what the shell has taken: without
-        keys that edit a line, and complete. Else nothing."""
-        text = self._text.decode("utf-8", "replace").replace("\r", "\n")
-        plain = self._from_empty and not self._half and len(self._text) < MOST_HALF_BYTES
-        return text if plain and text.replace("\n", "").isprintable() else ""
+    def lines(self) -> str | None:
+        """Return all lines typed since the shell was last known to be at an empty prompt; None if that is not what the
+        shell has read: keys may have edited a line, or it is too much to be stored."""
+        lines, end, _ = self._text.decode("utf-8", "replace").replace("\r", "\n").rpartition("\n")
+        known = len(self._text) < MOST_HALF_BYTES and lines.replace("\n", "").isprintable()
+        return lines + end if known else None
 
     def text_with(self, data: bytes) -> str:
         """The lines that ``data`` ends, with what stood at the prompt before."""

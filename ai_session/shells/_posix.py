@@ -39,6 +39,7 @@ class PosixShell:
     copies_run = False
     exits_late = False
     silenced_by = "`set -n`"
+    continues_elsewhere = False
     files = 16
 
     def find(self, wanted: str = "") -> str:
@@ -87,7 +88,8 @@ class PosixShell:
         return ()
 
     def draws_before_ready(self, version: str) -> bool:
-        return "KSH" not in version
+        """The shells that report a version have a line editor, and their mark is in front of the prompt."""
+        return not version
 
     def write_command(self, directory: Path, command: CommandText) -> bytes:
         code = command.last_exit_code & 255
@@ -118,6 +120,9 @@ class PosixShell:
 
     def write_probe(self, directory: Path, seq: int, aborted: int | None, number: int) -> bytes:
         return os.fsencode(f"\x15 \\. {probe(directory, seq, aborted, number)}\n")
+
+    def write_line_probe(self, directory: Path, *, status: bool) -> bytes:
+        return os.fsencode(f"\x15 \\. {probe(directory, 0, '$?' if status else None)}\n")
 
     def reintegrate(self, directory: Path, *, restore: bool = False) -> bytes:
         """No function hides a special builtin of these shells."""

@@ -6,7 +6,7 @@ command::
     ESC ] 7777 ; NONCE ; KIND [; FIELDS] BEL
     R;pid;version              the shell is up (end of its rc)
     C;seq;t0                   output of command seq begins after this mark
-    D;seq;status;t1;flags;cwd  ... and ends before this one
+    D;seq;status;t1;flags;cwd  ... and ends before this one; without a seq, asked: how the line typed last ended
     Q[;p]                      asked, the line editor says that no command of ours reads; p: nor anything else, this is
                                the prompt. There B follows
     U;seq;number               asked, the shell says that it knows no command seq; number: of the question
@@ -115,6 +115,9 @@ class Shell(Protocol):
     """True when ``exit`` in a command ends the command first, and the shell where its next prompt would be."""
     silenced_by: str
     """What keeps it from executing what is typed, for who is told that it did not; empty where nothing is known."""
+    continues_elsewhere: bool
+    """True when it reads the rest of an incomplete command in another place in its program than its first line, or its
+    line editor holds all of it."""
     files: int
     """How many files it must be allowed to have open to take a command and to report how it ended."""
 
@@ -159,6 +162,11 @@ class Shell(Protocol):
         ``aborted`` is the exit code of one that was begun and did not end; None where nobody can know it. ``number``
         comes back with the answer that it was never begun.
         """
+        ...
+
+    def write_line_probe(self, directory: Path, *, status: bool) -> bytes:
+        """The same for the line that was typed last and has ended: ``status`` if the shell's present status is that
+        line's; otherwise the answer has none."""
         ...
 
     def reintegrate(self, directory: Path, *, restore: bool = False) -> bytes:
@@ -250,15 +258,16 @@ def checked(directory: Path, command: CommandText, run: str) -> str:
     return f"{{ {look} || case $? in 2) __ais_s 2 ;; esac; }} && {{ {run}; }}"
 
 
-def probe(directory: Path, seq: int, aborted: int | None, number: int) -> str:
-    """Writes the file that asks what became of command ``seq``, and gives its path; the same in every shell.
+def probe(directory: Path, seq: int, aborted: int | str | None, number: int = 0) -> str:
+    """Write the file that asks what became of command ``seq``, 0 for a line that was typed, and return its path; the
+    same in every shell.
 
     It is another than the command's: whoever reads one of them by what was typed for the other would run a command
     twice.
     """
     path = directory / "p"
     undated(directory, ANSWERED)
-    replace(path, f"__ais_pr {seq} '{'' if aborted is None else aborted}' {number}\n")
+    replace(path, f'__ais_pr {seq} "{"" if aborted is None else aborted}" {number}\n')
     return quote(str(path))
 
 

@@ -44,6 +44,7 @@ class Bash:
     copies_run = True
     exits_late = False
     silenced_by = "a DEBUG trap that fails under `shopt -s extdebug`"
+    continues_elsewhere = False
     files = 5
 
     def find(self, wanted: str = "") -> str:
@@ -141,6 +142,9 @@ class Bash:
 
     def write_probe(self, directory: Path, seq: int, aborted: int | None, number: int) -> bytes:
         return os.fsencode(f"\x1e \\. {probe(directory, seq, aborted, number)}\n")
+
+    def write_line_probe(self, directory: Path, *, status: bool) -> bytes:
+        return os.fsencode(f"\x1e \\. {probe(directory, 0, '$?' if status else None)}\n")
 
     def reintegrate(self, directory: Path, *, restore: bool = False) -> bytes:
         # In POSIX mode no function hides unset.

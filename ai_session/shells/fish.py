@@ -36,6 +36,7 @@ class Fish:
     copies_run = False
     exits_late = True
     silenced_by = ""
+    continues_elsewhere = True
     files = 12
 
     def find(self, wanted: str = "") -> str:
@@ -84,6 +85,9 @@ class Fish:
 
     def write_probe(self, directory: Path, seq: int, aborted: int | None, number: int) -> bytes:
         return os.fsencode(f"\x1e builtin source {probe(directory, seq, aborted, number)}\n")
+
+    def write_line_probe(self, directory: Path, *, status: bool) -> bytes:
+        return os.fsencode(f"\x1e builtin source {probe(directory, 0, '$status' if status else None)}\n")
 
     def reintegrate(self, directory: Path, *, restore: bool = False) -> bytes:
         """No function of fish hides a builtin that is called by this name."""

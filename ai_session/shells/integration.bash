@@ -148,18 +148,20 @@ __ais_e() {
 }
 
 # What became of command $1, for who missed its end: it ended, was aborted (with $2, where that is known), or never begun.
+# 0: the line typed last has ended (with $2, where that is known).
 __ais_pr() {
+  3>|"$__ais_d/out/__ais_answered"
   __ais_off
   __ais_at
   __ais_B=$__ais_C
   case $1 in
+  0) __ais_l=${2:-0} __ais_le=${__ais_le:-.}; __ais_m "D;;$2;${EPOCHREALTIME-};${__ais_X:+x}$-;${__ais_w//[[:cntrl:]]/?}" ;;
   "${__ais_le%%;*}") __ais_m "D;$__ais_le;${EPOCHREALTIME-};$-;${__ais_w//[[:cntrl:]]/?}" ;;
   "$__ais_r" | "$__ais_ab") __ais_m "D;$1;${__ais_J:-$2};${EPOCHREALTIME-};$-;${__ais_w//[[:cntrl:]]/?}" ;;
-  *) if [[ ${__ais_le-} ]]; then __ais_enter; __ais_m "U;$1;$3"; else __ais_m "D;$1;;;$-;"; fi ;;
+  *) if [[ ${__ais_le-} ]]; then __ais_enter; __ais_m "U;$1;$3"; else __ais_le="$1;"; __ais_m "D;$1;;;$-;"; fi ;;
   esac
   __ais_r= __ais_ab= __ais_J=
   __ais_h
-  3>|"$__ais_d/out/__ais_answered"
   __ais_z
 }
 

@@ -1,9 +1,10 @@
 # Reports to the terminal what this shell does. Read after the person's configuration, and again when fish was replaced
 # by exec. @N@ is the session's nonce: it must reach no child, so nothing here may be exported.
 # d: the session's directory, f: its command file, r: sequence number of the command that runs, l: last status, k: its
-# end was reported just now, v: status of the last line, le: the command that ended last and how, ab: the one that was
-# open when this was read again. J: how the text of a command ended, and its pipestatus, I and L: what sets status and pipestatus for the
-# next one, but for the last status, and that; P: both as a line, empty where status says all.
+# end was reported just now, v: status of the last line, empty while that is not known, le: the command that ended last
+# and how, ab: the one that was open when this was read again. J: how the text of a command ended, and its pipestatus, I
+# and L: what sets status and pipestatus for the next one, but for the last status, and that; P: both as a line, empty
+# where status says all.
 set -g __ais_ab ''
 set -q __ais_r; and set -g __ais_ab $__ais_r
 set -g __ais_d @DIR@
@@ -86,8 +87,14 @@ function __ais_e
 end
 
 # What became of command $1, for who missed its end: it ended, was aborted (with $2, where that is known), or never begun.
+# 0: the line typed last has ended (with $2, where that is known).
 function __ais_pr
-    if string match -q -- "$argv[1];*" "$__ais_le"
+    if test $argv[1] = 0
+        set -g __ais_l 0
+        test -n "$__ais_le"; or set -g __ais_le .
+        test -n "$argv[2]"; and set -g __ais_l $argv[2]
+        __ais_m "D;;$argv[2];;;"(__ais_w)
+    else if string match -q -- "$argv[1];*" "$__ais_le"
         __ais_m "D;$__ais_le;;;"(__ais_w)
     else if contains -- $argv[1] $__ais_r $__ais_ab
         __ais_m "D;$argv[1];$argv[2];;;"(__ais_w)
@@ -97,6 +104,7 @@ function __ais_pr
         builtin bind -M insert \n execute
         __ais_m "U;$argv[1];$argv[3]"
     else
+        set -g __ais_le "$argv[1];"
         __ais_m "D;$argv[1];;;;"
     end
     set -g __ais_r ''
@@ -106,6 +114,7 @@ function __ais_pr
 end
 
 function __ais_pe --on-event fish_preexec
+    set -g __ais_v ''
     __ais_m P
 end
 

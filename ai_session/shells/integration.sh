@@ -129,12 +129,14 @@ __ais_e() {
 }
 
 # What became of command $1, for who missed its end: it ended, was aborted (with $2, where that is known), or never begun.
+# 0: the line typed last has ended (with $2, where that is known).
 __ais_pr() {
   __ais_w
   case $1 in
+  0) __ais_l=${2:-0} __ais_le=${__ais_le:-.} && __ais_m "D;;$2;;$-;$__ais_q" ;;
   "${__ais_le%%;*}") __ais_m "D;$__ais_le;;$-;$__ais_q" ;;
   "$__ais_r" | "$__ais_ab") __ais_m "D;$1;${__ais_J:-$2};;$-;$__ais_q" ;;
-  *) case ${__ais_le-} in '') __ais_m "D;$1;;;$-;" ;; *) __ais_m "U;$1;$3" ;; esac ;;
+  *) case ${__ais_le-} in '') __ais_le="$1;" && __ais_m "D;$1;;;$-;" ;; *) __ais_m "U;$1;$3" ;; esac ;;
   esac
   __ais_r= __ais_ab= __ais_J=
   __ais_h

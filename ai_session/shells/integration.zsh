@@ -121,14 +121,16 @@ __ais_e() {
 }
 
 # What became of command $1, for who missed its end: it ended, was aborted (with $2, where that is known), or never begun.
+# 0: the line typed last has ended (with $2, where that is known).
 __ais_pr() {
   builtin emulate -L "zsh${(e)__ais_1}"
   builtin local s="$__ais_5" o="$__ais_6"
   __ais_at
   case $1 in
+  0) __ais_le=${__ais_le:-.}; __ais_m "D;;$2;${EPOCHREALTIME-};$o;$__ais_W" ;;
   ${__ais_le%%;*}) __ais_m "D;$__ais_le;${EPOCHREALTIME-};$o;$__ais_W" ;;
   $__ais_r | $__ais_ab) __ais_m "D;$1;$2;${EPOCHREALTIME-};$o;$__ais_W" ;;
-  *) if [[ -n ${__ais_le-} ]]; then __ais_ln; __ais_m "U;$1;$3"; else __ais_m "D;$1;;;$o;"; fi ;;
+  *) if [[ -n ${__ais_le-} ]]; then __ais_ln; __ais_m "U;$1;$3"; else __ais_le="$1;"; __ais_m "D;$1;;;$o;"; fi ;;
   esac
   if [[ -n $__ais_R ]]; then builtin unalias "$__ais_R"; fi
   __ais_r= __ais_ab= __ais_R=

@@ -46,6 +46,7 @@ class Zsh:
     copies_run = True
     exits_late = False
     silenced_by = "a DEBUG trap that returns"
+    continues_elsewhere = True
     files = 16
 
     def find(self, wanted: str = "") -> str:
@@ -130,6 +131,9 @@ class Zsh:
 
     def write_probe(self, directory: Path, seq: int, aborted: int | None, number: int) -> bytes:
         return os.fsencode(f"\x1e \\. {probe(directory, seq, aborted, number)}\n")
+
+    def write_line_probe(self, directory: Path, *, status: bool) -> bytes:
+        return os.fsencode(f"\x1e \\. {probe(directory, 0, '$?' if status else None)}\n")
 
     def reintegrate(self, directory: Path, *, restore: bool = False) -> bytes:
         bare = " \\unfunction \\builtin \\. \\source 2>/dev/null; \\enable \\builtin \\. \\source;" if restore else ""

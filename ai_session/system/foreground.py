@@ -269,6 +269,13 @@ def line_edited(tty: str) -> bool:
     return not flags & (termios.ICANON | termios.ECHO) and own_keys
 
 
+def position(pid: int) -> tuple[int, int] | None:
+    """Return where in its program the process waits: the system call, and the stack pointer in it. A shell reads its
+    terminal at one position for its prompt and in others for what it runs. None if it does not wait, or if unknown."""
+    call = read_text(f"/proc/{pid}/syscall").split()
+    return (int(call[0]), int(call[-2], 16)) if len(call) > 3 else None
+
+
 def read_size(pid: int) -> int | None:
     """Return the size of the read in which the process is blocked, in bytes; None if it is in none, or unknown."""
     call = read_text(f"/proc/{pid}/syscall").split()

@@ -84,8 +84,8 @@ class Display:
 
     async def settled(self) -> None:
         """Return when earlier queries have been answered, or after a second."""
-        if self._updates:
-            await asyncio.wait(self._updates, timeout=SETTLE_SECONDS)
+        if waited := {*self._updates, *filter(None, (self._answering,))}:
+            await asyncio.wait(waited, timeout=SETTLE_SECONDS)
 
     def _answer_at_once(self) -> bool:
         """Answer now if that is quick, in steps of which even the slowest take little more than a slice."""

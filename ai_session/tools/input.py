@@ -48,11 +48,11 @@ async def send_input(context: Context, arguments: SendInput) -> ToolResult:
     )
     data = arguments.text.encode("utf-8", "surrogateescape").replace(b"\r\n", b"\n")
     data += b"".join(keys.encode(name, application_cursor=cursor_mode) for name in arguments.keys)
-    offset = log.end - (session.running.record.start_offset if session.running else 0)
-    begun = session.send_lines(data, "cmd_" + secrets.token_urlsafe(16))
-    if begun is not None:
-        offset = 0
-    command = session.running.record.command_id if session.running else "all"
+    end = log.end
+    begun = await session.send_lines(data, "cmd_" + secrets.token_urlsafe(16))
+    running = session.running
+    offset = 0 if begun else max(0, end - (running.record.start_offset if running else 0))
+    command = running.record.command_id if running else "all"
     facts = {"sent_bytes": len(data), "state": str(session.state()), "command_id": command, "next_offset": offset}
     how = "wait_for='finish') waits until the prompt is back" if begun else "wait_for='output') shows the answer"
     return ToolResult(

@@ -1,7 +1,7 @@
 """The tables beside this file, a kind of hostility in each, as cases.
 
-A table is a list of groups. A group says ``why`` its cases are hostile and in which ``shells`` they are tried; a case
-is a row of these columns, each of which may be left out:
+A table is a list of groups. A group says ``why`` its cases are hostile and in which ``shells`` they are tried, and may
+say how all of them end when ``typed``; a case is a row of these columns, each of which may be left out:
 
 run      the command, by default "true"; ``@HOME@`` is the home of the case, ``@REAL@`` where published packages lie
 output   exactly what it prints, with LF line ends; by default nothing. "any": words of the shell's own
@@ -9,6 +9,7 @@ exit     its exit code; by default 0. "any", or "lost": the shell that could hav
 then     "ended" when it is the end of the shell
 cwd      where the session is afterwards; by default where it was
 next     what the two commands after it print; by default "next" and a line end, ``@code@`` being their exit codes
+typed    how it ends when it is typed at the prompt: its exit code, or "lost" as above; left out, it is not tried
 becomes  the shell in which the session goes on; by default the same
 keys     pairs of an event and what is typed at it: "running", "foreground" (another program has the terminal),
          "reading" (a program waits for input), "text:…" (it was printed)
@@ -28,7 +29,7 @@ from typing import cast
 HERE = Path(__file__).resolve().parent
 KINDS = ("settings", "names", "texts", "traps", "descriptors", "exec", "jobs", "terminal_states", "start_files")
 SHELLS = ("bash", "zsh", "dash", "fish")
-"""In which every kind is tried."""
+"""In which every kind is tried; some cases are those of others."""
 NEXT = "next\n"
 
 
@@ -46,6 +47,7 @@ class Case:
     ended: bool = False
     cwd: str = ""
     next: str | None = NEXT
+    typed: int | str | None = None
     becomes: str = ""
     keys: tuple[tuple[str, str], ...] = ()
     start: str = ""
@@ -65,7 +67,7 @@ def cases() -> Iterator[Case]:
         for group in table["group"]:
             for row in group["cases"]:
                 for shell in row.get("shells", group["shells"]):
-                    yield _case(kind, group["why"], shell, row)
+                    yield _case(kind, group["why"], shell, {"typed": group.get("typed"), **row})
 
 
 def _case(kind: str, why: str, shell: str, row: Mapping[str, object]) -> Case:

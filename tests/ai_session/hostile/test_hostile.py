@@ -6,7 +6,7 @@ from __future__ import annotations
 import asyncio
 import os
 import re
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from pathlib import Path
 
 import pytest
@@ -31,6 +31,13 @@ AT_ONCE = 8
 REAL = HERE.parents[2] / ".venv/frameworks"
 """Where scripts/frameworks unpacks what others have published."""
 ALL = tuple(cases())
+EVERY_SHELL = sorted({case.shell for case in ALL})
+INTERNAL = ("/shell'/", "7777;")
+"""What the session types and its marks."""
+NAMES = "__ais_"
+"""Begins those of the session's own, of which the shell speaks where they are taken away."""
+Way = Callable[[Session, Case, Path], Awaitable[list[str]]]
+"""How a case is tried: gives what is wrong."""
 
 
 @pytest.fixture(params=plugins.names("ai_session.backends"))
@@ -41,17 +48,19 @@ async def manager(request: pytest.FixtureRequest, home: Path) -> AsyncIterator[S
 
 
 @pytest.mark.torture
-@pytest.mark.parametrize("shell", SHELLS)
+@pytest.mark.parametrize("shell", EVERY_SHELL)
 @pytest.mark.parametrize("kind", KINDS)
 async def test_every_case(manager: SessionManager, kind: str, shell: str) -> None:
-    await try_all(manager, [case for case in ALL if (case.kind, case.shell) == (kind, shell)])
+    chosen = [case for case in ALL if (case.kind, case.shell) == (kind, shell)]
+    await try_all(manager, chosen)
 
 
 @pytest.mark.corners
 @pytest.mark.either("manager")
-@pytest.mark.parametrize("shell", sorted({case.shell for case in ALL if case.failed}))
+@pytest.mark.parametrize("shell", EVERY_SHELL)
 async def test_cases_that_once_failed(manager: SessionManager, shell: str) -> None:
-    await try_all(manager, [case for case in ALL if case.failed and case.shell == shell])
+    chosen = [case for case in ALL if case.failed and case.shell == shell]
+    await try_all(manager, chosen)
 
 
 def test_there_are_enough_of_every_kind_and_each_says_why() -> None:
@@ -71,19 +80,22 @@ def test_the_documentation_counts_them() -> None:
 
 
 async def try_all(manager: SessionManager, chosen: Sequence[Case]) -> None:
+    """Try each as a command and, where it says how it ends then, typed."""
     places = asyncio.Semaphore(AT_ONCE)
 
-    async def in_turn(number: int, case: Case) -> list[str]:
+    async def in_turn(number: int, case: Case, way: Way) -> list[str]:
         async with places:
-            return [f"{case.name}: {what}" for what in await wrong_in(manager, number, case)]
+            return [f"{case.name}: {what}" for what in await wrong_in(manager, number, case, way)]
 
     installed = [case for case in chosen if not case.needs or (REAL / case.needs).exists()]
-    found = await asyncio.gather(*(in_turn(number, case) for number, case in enumerate(installed)))
+    ways = [(case, _wrong_in) for case in installed]
+    ways += [(case, _wrong_when_typed) for case in installed if case.typed is not None]
+    found = await asyncio.gather(*(in_turn(number, case, way) for number, (case, way) in enumerate(ways)))
     problems = [line for lines in found for line in lines]
     assert not problems, "\n".join(problems)
 
 
-async def wrong_in(manager: SessionManager, number: int, case: Case) -> list[str]:
+async def wrong_in(manager: SessionManager, number: int, case: Case, way: Way) -> list[str]:
     """What is wrong in the case or after it; nothing when all is right."""
     home = home_of(case, number)
     session = await manager.create(
@@ -96,7 +108,7 @@ async def wrong_in(manager: SessionManager, number: int, case: Case) -> list[str
         )
     )
     try:
-        return await _wrong_in(session, case, home)
+        return await way(session, case, home)
     except Exception as error:
         return [repr(error)]
     finally:
@@ -141,6 +153,8 @@ async def _wrong_in(session: Session, case: Case, home: Path) -> list[str]:
         wrong.append(f"the shell counts as {became}")
     for code in (4, 7):
         wrong += await after(session, case, f"/bin/sh -c 'echo next; exit {code}'", case.next, code)
+    if not wrong:
+        wrong += await typed_after(session, case)
     if case.start:
         wrong += await daily(session, case)
     elif session.cwd != (placed(case.cwd, home) or before):
@@ -183,6 +197,50 @@ async def after(session: Session, case: Case, command: str, wanted: str | None, 
     if exact and (record.exit_code, record.status) == (code, "finished"):
         return []
     return [f"then {command!r}: {record.status} with exit code {record.exit_code}, printed {said!r}"]
+
+
+async def _wrong_when_typed(session: Session, case: Case, home: Path) -> list[str]:
+    """What is wrong where it is typed at the prompt, and after it."""
+    running = await session.send_lines(placed(case.run, home).encode() + b"\n", "typed")
+    assert running is not None
+    reason = await wait.for_command(session, running, BOUND_SECONDS, until_input=False)
+    record, said = running.record, printed(session, running.record, case)
+    if reason != "finished":
+        return [f"typed: {reason}, {session.state()}, {said!r}"]
+    exact = (record.status, record.exit_code) == ("finished", case.typed)
+    if not exact and not (case.typed == "lost" == record.status and record.note):
+        return [f"typed: {record.status} with {record.exit_code}, {record.note!r}"]
+    if own := [text for text in (*INTERNAL, *([] if case.output is None else [NAMES])) if text in said]:
+        return [f"typed: {own} in {said!r}"]
+    if case.becomes and os.path.basename(session.spec.shell) != case.becomes:
+        return [f"typed: the shell counts as {session.spec.shell}"]
+    wrong = await typed_after(session, case)
+    for code in (4, 7):
+        wrong += await after(session, case, f"/bin/sh -c 'echo next; exit {code}'", case.next, code)
+    return wrong or await typed_after(session, case)
+
+
+async def typed_after(session: Session, case: Case) -> list[str]:
+    """What is wrong in a line that is typed after the case: it may be lost, and is never said to have ended otherwise
+    than it has."""
+    code = 0 if "e" in session.at.flags else 6  # under `set -e` another one would end the shell
+    ran = workspace(Path(os.environ["HOME"])) / f"ran-{session.spec.name}-{session.log.end}"
+    # Where too few files may be opened it cannot say that it ran.
+    line = f"/bin/sh -c '(echo x >>{ran}) && exit {code}'\n"
+    running = await session.send_lines(line.encode(), "after")
+    if running is None:
+        return [f"then typed: it is taken for input, {session.state()}"]
+    reason = await wait.for_command(session, running, BOUND_SECONDS, until_input=False)
+    record = running.record
+    times = ran.read_text().count("x") if ran.exists() else 0
+    if reason != "finished":
+        return [f"then typed: {reason}, {session.state()}, ran {times} times"]
+    known = record.status == "finished" and record.exit_code is not None
+    right = times == int(record.exit_code == code) if known else times <= 1
+    lost = record.status == "lost" and record.exit_code is None and record.note
+    return (
+        [] if right and (known or lost) else [f"then typed: {record.status} with {record.exit_code}, ran {times} times"]
+    )
 
 
 async def daily(session: Session, case: Case) -> list[str]:

@@ -150,10 +150,21 @@ async def test_a_line_typed_after_an_interrupted_command_ends(session: Session) 
         await started(running, session)
         assert (await wait.interrupt(session, STEP_SECONDS)).ended
         for number in (code, code + 1):
-            typed = session.send_lines(f"sh -c 'exit {number}'\n".encode(), "typed")
+            typed = await session.send_lines(f"sh -c 'exit {number}'\n".encode(), "typed")
             assert typed is not None
             await until(session, typed.finished.done)
             assert (typed.record.status, typed.record.exit_code) == ("finished", number)
+
+
+@pytest.mark.parametrize("session", ["bash"], indirect=True)
+async def test_a_line_ends_where_the_prompt_asks_the_terminal_for_the_cursor(session: Session) -> None:
+    await run(session, r"""PROMPT_COMMAND='printf "\e[6n"; read -sdR x'""")
+    for code in range(3, 15):
+        assert await run(session, "echo agent") == Result("agent\n", 0, "finished")
+        typed = await session.send_lines(f"sh -c 'exit {code}'\n".encode(), "typed")
+        assert typed is not None
+        await until(session, typed.finished.done)
+        assert (typed.record.status, typed.record.exit_code) == ("finished", code)
 
 
 async def test_a_program_that_a_person_runs_makes_the_session_busy(session: Session) -> None:

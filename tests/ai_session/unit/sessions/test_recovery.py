@@ -58,3 +58,18 @@ def test_a_replaced_shell_reads_the_integration_and_a_stopped_one_goes_on() -> N
 def test_another_program_in_front_is_waited_for() -> None:
     away = replace(READS, leads=False, reads=False)
     assert steps(Recovery(), READS, READS, away, away) == [Step.WAIT, Step.ASK, Step.WAIT, Step.WAIT]
+
+
+def test_a_shell_that_reads_where_it_does_at_its_prompt_need_not_be_asked_whether_it_is_there() -> None:
+    there = replace(READS, at_prompt=True)
+    assert steps(Recovery(), there, there) == [Step.WAIT, Step.PROBE]
+    # Before the command has begun it says nothing of its end.
+    assert steps(Recovery(), there, there, started=False) == [Step.WAIT, Step.ASK]
+
+
+def test_a_shell_that_cannot_be_asked_and_reads_elsewhere_is_left_alone() -> None:
+    recovery = Recovery()
+    assert steps(recovery, READS, READS, READS, answers=False) == [Step.WAIT] * 3
+    assert recovery.in_vain
+    there = replace(READS, at_prompt=True)
+    assert steps(recovery, there, there, answers=False) == [Step.WAIT, Step.PROBE]
