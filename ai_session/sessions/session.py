@@ -1548,6 +1548,7 @@ class Session:
         running.started = not self.shell.line_editor
         running.prompt_owed = self.typed.unsettled or not self.at.ready
         commands.note_typed(self.files, record)
+        self._look_for_others(running)
         self.send(data)
         self.running = self.latest = running
         self._follow_typed(running)
@@ -1604,6 +1605,7 @@ class Session:
         """Without a prompt of their own the lines were not run: the line editor holds them, or asked for something."""
         self._settle_typed()
         self.at.human_line = False
+        self._note_left(running)
         if (prompt := running.prompt) is None or prompt.exit_code is None:
             running.note = running.note or (commands.LOST_TRACK if running.started else commands.NOT_SEEN)
             self._end(running, "lost", self._quiet_end(running), None)

@@ -17,6 +17,7 @@ from ai_session.sessions.report import (
     find_command,
     note_ending,
     note_lost,
+    note_others,
     record_facts,
     result,
     transcript,
@@ -92,6 +93,7 @@ async def _read(
         if record.note:
             notes.append(record.note)
         note_ending(session, record, notes)
+        note_others(session, record, notes)
     facts = record_facts(record)
     about: dict[str, Any] = {"command_id": record.command_id}
     if arguments.pattern:

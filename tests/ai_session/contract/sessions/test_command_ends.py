@@ -298,6 +298,21 @@ async def test_what_runs_on_in_the_background_is_named_where_it_may_print(caller
     assert (await caller.execute("echo quiet")).get("note", "") == ""
 
 
+async def test_what_runs_on_in_the_background_is_named_beside_typed_lines(caller: Caller, home: Path) -> None:
+    fifo = home / "fifo"
+    os.mkfifo(fifo)
+    first = await caller.send(f"cat {fifo} &\n")
+    await caller.read(wait_for="finish")
+    await caller.send(f"echo late >{fifo}; wait; echo own\n")
+    facts = await caller.read(wait_for="finish")
+    assert "own\n" in facts["output"]
+    assert f"of {first['command_id']} ('cat " in facts["note"]
+    assert "earlier commands" in (await caller.read(offset=0))["note"]
+    await asyncio.to_thread(spin, lambda: not children(caller.session))
+    await caller.send("echo quiet\n")
+    assert "earlier commands" not in (await caller.read(wait_for="finish")).get("note", "")
+
+
 async def test_what_was_printed_at_the_prompt_is_no_part_of_the_next_output(caller: Caller, home: Path) -> None:
     fifo = home / "fifo"
     os.mkfifo(fifo)
