@@ -87,8 +87,11 @@ __ais_last() {
   builtin return "$1"
 }
 
+# Functions that call others of ours lift the person's limit of nested calls.
+
 # Start of a command, when tracing is on or it runs as if typed.
 __ais_b() {
+  case ${FUNCNEST-}$__ais_z in ?*) builtin local FUNCNEST=0 2>/dev/null || builtin : ;; esac
   __ais_off
   builtin set +v
   __ais_r=$1 __ais_X= __ais_B=$__ais_C
@@ -135,6 +138,7 @@ __ais_a() {
 # comes after the status is kept for the next command; without that, what a text that ends where it should has left: after
 # it $_ would be the text itself. Nothing is reported where something cannot be assigned.
 __ais_e() {
+  case ${FUNCNEST-}$__ais_z in ?*) builtin local FUNCNEST=0 2>/dev/null || builtin : ;; esac
   __ais_o=$__ais_J __ais_J=$__ais_J
   __ais_at
   __ais_le="$__ais_r;$1"
@@ -150,6 +154,7 @@ __ais_e() {
 # What became of command $1, for who missed its end: it ended, was aborted (with $2, where that is known), or never begun.
 # 0: the line typed last has ended (with $2, where that is known).
 __ais_pr() {
+  case ${FUNCNEST-}$__ais_z in ?*) builtin local FUNCNEST=0 2>/dev/null || builtin : ;; esac
   3>|"$__ais_d/out/__ais_answered"
   __ais_off
   __ais_at
@@ -169,6 +174,7 @@ __ais_pr() {
 # or $3; $1 and $2 are the line's $_ and PIPESTATUS.
 __ais_p() {
   __ais_l=$?
+  case ${FUNCNEST-}$__ais_z in ?*) builtin local FUNCNEST=0 2>/dev/null || builtin : ;; esac
   # The last hook was not reached: one of ours failed, and bash begins them anew until none does.
   builtin local again="${__ais_j-}"
   __ais_j=1
@@ -190,6 +196,7 @@ __ais_p() {
 # evaluated after it looks for traps, which no function sees, and switches tracing on again.
 __ais_q() {
   __ais_w=$?
+  case ${FUNCNEST-}$__ais_z in ?*) builtin local FUNCNEST=0 2>/dev/null || builtin : ;; esac
   if [[ ! $__ais_j ]]; then __ais_s "$__ais_w" || __ais_p || builtin :; fi
   __ais_T= __ais_N=${__ais_M@P}:${HISTCMD-}
   __ais_h
@@ -259,6 +266,7 @@ __ais_h() {
 
 # The person's own EXIT trap is run from ours. Without a fork, but 160 us: not done after every command.
 __ais_t() {
+  case ${FUNCNEST-}$__ais_z in ?*) builtin local FUNCNEST=0 2>/dev/null || builtin : ;; esac
   # Where no file may grow, the first byte would end the shell.
   if [[ $(builtin ulimit -f) == 0 ]]; then __ais_z; builtin return; fi
   __ais_g=1
@@ -310,6 +318,7 @@ builtin bind 'set bind-tty-special-chars off' 2>/dev/null || builtin :
 # while a text runs as if typed, and since our last prompt hook no line has begun to run, or not been completed. A
 # function, because bash may be in the middle of parsing such a line.
 __ais_ask() {
+  case ${FUNCNEST-}$__ais_z in ?*) builtin local FUNCNEST=0 2>/dev/null || builtin : ;; esac
   if [[ ${BASH_SOURCE[1]-} || ($__ais_c && $__ais_r) ]]; then builtin return; fi
   case ${__ais_M@P}:${HISTCMD-} in "$__ais_N") __ais_m 'Q;p' ;; *) __ais_m Q ;; esac
 } 2>/dev/null
