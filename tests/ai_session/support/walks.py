@@ -1,0 +1,185 @@
+"""Random walks of an agent in a session: commands, typed and half lines, interrupts and other shells in any order."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from pathlib import Path
+from random import Random
+
+from ai_session.errors import SessionBusy
+from ai_session.models import CommandRecord
+from ai_session.sessions import wait
+from ai_session.sessions.manager import SessionManager
+from ai_session.system.terminal_device import unread_bytes
+from tests.ai_session.contract.sessions.test_semantics import happened
+from tests.ai_session.support.sessions import request, spin, until
+from tests.support.bounds import BOUND_SECONDS
+
+USABLE_SECONDS = 3.0
+STEPS = 9
+INTERRUPTED = 130
+
+
+class Walk:
+    """One session of a ``shell`` and what was done in it. ``wrong`` says what was found."""
+
+    def __init__(self, manager: SessionManager, shell: str, name: str, seed: int, directory: Path) -> None:
+        self.manager = manager
+        self.shell = shell
+        self.name = name
+        self.rng = Random(f"{shell} {seed}")
+        self.directory = directory
+        self.story: list[str] = []
+        self.wrong: list[str] = []
+        self.number = self.lost = 0
+
+    async def take(self, steps: int = STEPS) -> list[str]:
+        """What is wrong on the way or at its end."""
+        self.session = await self.manager.create(request(self.name, shell=self.shell))
+        try:
+            for _ in range(steps):
+                step = self.rng.choice(self._steps())
+                self.story.append(step.__name__.strip("_"))
+                await step()
+                if self.wrong:
+                    break
+            else:
+                await self._usable()
+        except TimeoutError:
+            self.wrong.append(f"hangs, {self.session.state()}")
+        await self.manager.close(self.session)
+        return [f"{self.shell}, {' '.join(self.story)}: {what}" for what in self.wrong]
+
+    def _steps(self) -> Sequence[Callable[[], Awaitable[None]]]:
+        any_time = [self._execute, self._typed, self._typed_and_left, self._interrupt, self._key, self._half_line]
+        at_prompt = [self._interrupt_typed, self._key_typed, self._executed_exec, self._typed_exec]
+        return any_time if self.session.running is not None else [*any_time, *any_time, *at_prompt]
+
+    def _line(self) -> tuple[str, Path, int]:
+        """A line that leaves a file, which one, and its exit code."""
+        self.number += 1
+        code = self.rng.randrange(1, 100)
+        ran = self.directory / f"{self.name}-{self.number}"
+        return f"sh -c 'echo x >>{ran}; echo out; exit {code}'", ran, code
+
+    async def _execute(self) -> None:
+        line, ran, code = self._line()
+        self._judge(await self._ended(await self._begun(line)), ran, code, lost=False)
+
+    async def _typed(self) -> None:
+        await self._type(wait_for_end=True)
+
+    async def _typed_and_left(self) -> None:
+        await self._type(wait_for_end=False)
+
+    async def _type(self, *, wait_for_end: bool) -> None:
+        line, ran, code = self._line()
+        running = await self.session.send_lines(f"{line}\n".encode(), f"typed-{self.number}")
+        if running is None:
+            # It was typed for what still ran.
+            self.story.append("(as input)")
+        elif wait_for_end:
+            async with asyncio.timeout(BOUND_SECONDS):
+                self._judge(await running.finished, ran, code, lost=True)
+            if running.record.status == "lost":
+                self.lost += 1
+
+    async def _interrupt(self) -> None:
+        running = await self._begun("sleep 1000")
+        await until(self.session, lambda: running.started)
+        if self.rng.random() < 0.7:
+            await happened(self.session, "foreground")
+        outcome = await wait.interrupt(self.session, 5.0)
+        if not outcome.ended:
+            self.wrong.append(f"an interrupted command did not end, {self.session.state()}")
+        if running.record.exit_code not in (INTERRUPTED, None):
+            self.wrong.append(f"an interrupted command is said to have ended with {running.record.exit_code}")
+
+    async def _key(self) -> None:
+        self.session.send(b"\x03")
+
+    async def _half_line(self) -> None:
+        self.session.send(b"echo 'half' ; ")
+        # The key overtakes what the shell has not read.
+        await asyncio.to_thread(spin, self._idle)
+
+    def _idle(self) -> bool:
+        """Whether a program has read all that was typed, and reads."""
+        holder, terminal = self.session.holder(), self.session.terminal
+        assert terminal is not None
+        return (
+            not terminal.unsent and not unread_bytes(terminal.tty) and (holder is None or holder.input_mode is not None)
+        )
+
+    async def _interrupt_typed(self) -> None:
+        running = await self.session.send_lines(b"sleep 1000\n", "typed-sleep")
+        if running is not None:
+            await happened(self.session, "foreground")
+            outcome = await wait.interrupt(self.session, 5.0)
+            if not outcome.ended or running.record.exit_code not in (INTERRUPTED, None):
+                self.wrong.append(f"an interrupted line: {running.record}")
+
+    async def _key_typed(self) -> None:
+        running = await self.session.send_lines(b"sleep 1000\n", "typed-sleep")
+        if running is not None:
+            await happened(self.session, "foreground")
+            self.session.send(b"\x03")
+            async with asyncio.timeout(BOUND_SECONDS):
+                record = await running.finished
+            if record.exit_code not in (INTERRUPTED, None):
+                self.wrong.append(f"Ctrl-C: {record}")
+
+    async def _executed_exec(self) -> None:
+        self._judge_exec(await self._ended(await self._begun(f"exec {self.shell_line}")))
+
+    async def _typed_exec(self) -> None:
+        running = await self.session.send_lines(f"exec {self.shell_line}\n".encode(), "typed-exec")
+        if running is not None:
+            async with asyncio.timeout(BOUND_SECONDS):
+                self._judge_exec(await running.finished)
+
+    @property
+    def shell_line(self) -> str:
+        return "busybox sh" if self.shell == "busybox" else self.shell
+
+    def _judge_exec(self, record: CommandRecord) -> None:
+        if (record.status, record.exit_code) != ("lost", None) or not record.note:
+            self.wrong.append(f"the end of a shell: {record}")
+
+    def _judge(self, record: CommandRecord, ran: Path, code: int, *, lost: bool) -> None:
+        times = ran.read_text().count("x") if ran.exists() else 0
+        exact = (record.status, record.exit_code) == ("finished", code)
+        if not (exact or (lost and (record.status, record.exit_code) == ("lost", None))):
+            self.wrong.append(f"exit code {code} became {record}")
+        if times > 1 or (exact and times != 1):
+            self.wrong.append(f"ran {times} times: {record}")
+
+    async def _begun(self, command: str) -> wait.RunningCommand:
+        """The command, begun; what makes the session busy ends within seconds."""
+        loop = asyncio.get_running_loop()
+        began = loop.time()
+        self.number += 1
+        async with asyncio.timeout(BOUND_SECONDS):
+            while True:
+                try:
+                    running = await self.session.begin(command, command_id=f"cmd-{self.number}")
+                    break
+                except SessionBusy as busy:
+                    self.busy = str(busy)
+                    if loop.time() - began > 4 * USABLE_SECONDS:
+                        self.wrong.append(f"busy for {loop.time() - began:.1f} s: {busy}")
+                        raise TimeoutError from busy
+                    await asyncio.sleep(0)
+        if loop.time() - began > USABLE_SECONDS:
+            self.wrong.append(f"usable only after {loop.time() - began:.1f} s")
+        return running
+
+    async def _ended(self, running: wait.RunningCommand) -> CommandRecord:
+        async with asyncio.timeout(BOUND_SECONDS):
+            return await running.finished
+
+    async def _usable(self) -> None:
+        for _ in range(2):
+            await self._execute()
+        await self._typed()
