@@ -33,11 +33,6 @@ addEventListener('securitypolicyviolation', e => violations.push(
 """
 """Runs in each page before its own scripts and records what a content security policy forbids there."""
 
-LOOK_SECONDS = 1.0
-"""For so long a page looks by itself for what it is to show, before it is asked again: each question costs three
-processes as much as loading a small file."""
-PAUSE_SECONDS = 0.02
-"""Between two looks."""
 KEYS = {
     "Enter": ("Enter", 13, "\r"),
     "Escape": ("Escape", 27, ""),
@@ -210,13 +205,9 @@ class Page:
     def wait(self, expression: str) -> Any:
         """Wait until an expression is true and return its value. The page may load another document meanwhile."""
         deadline = time.monotonic() + BOUND_SECONDS
-        look = f"""new Promise(done => {{
-            const end = performance.now() + {1000 * LOOK_SECONDS};
-            const look = () => {{
-                let found; try {{ found = ({expression}) }} catch {{}}
-                if (found || performance.now() > end) done(found instanceof Element || found);
-                else setTimeout(look, {1000 * PAUSE_SECONDS}) }};
-            setTimeout(look) }})"""
+        look = f"""new Promise(done => setTimeout(() => {{
+            let found; try {{ found = ({expression}) }} catch {{}}
+            done(found instanceof Element || found) }}, 15))"""
         while time.monotonic() < deadline:
             answer = self._browser.answer(
                 "Runtime.evaluate", self._session, expression=look, awaitPromise=True, returnByValue=True
