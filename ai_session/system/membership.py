@@ -9,6 +9,7 @@ import os
 import signal
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
+from dataclasses import dataclass, field
 from functools import cache
 
 from ai_session.system.kernel_files import READ_BYTES, all_pids, newest_pid, read_stat, read_text, session_of
@@ -21,6 +22,7 @@ Identity = tuple[int, int]
 _SWEEP_ROUNDS = 200
 _EMPTY_ROUNDS = 20
 _EXEC_RETRIES = 1000
+_KERNEL_THREAD = 0x200000
 
 
 def members(cookie: str) -> list[int]:
@@ -38,18 +40,36 @@ def ask_to_leave(cookie: str) -> list[int]:
     return Membership((cookie,)).ask_to_leave()[cookie]
 
 
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """What looks have found out about processes, whatever sessions were asked for: a process read once need not be read
+    again. ``strangers`` belong to no session; ``ended`` ones had ended before the look that found them was over."""
+
+    strangers: set[Identity] = field(default_factory=set[Identity])
+    ended: set[Identity] = field(default_factory=set[Identity])
+
+    def forget(self, there: Collection[Identity]) -> None:
+        """Keep only facts about processes that are ``there``."""
+        self.strangers.intersection_update(there)
+        self.ended.intersection_update(there)
+
+
 class Membership:
     """The processes of some sessions, found among all processes of the machine.
 
     Members of a session are processes born with ``AI_SESSION_ID=<cookie>`` in their environment, their descendants, and
     whatever lives in a kernel session that one of these leads; never the caller. Facts about a process are cached, so
-    that a second look costs 1 ms where the first took 10. Processes that are ``elsewhere``, because they existed before
-    the cookies did, are not read at all. All methods block; call them off the event loop.
+    that a second look costs 1 ms where the first took 10; ``facts`` may be those of earlier ones. Processes that are
+    ``elsewhere``, because they existed before the cookies did, are not read at all. All methods block; call them off
+    the event loop.
     """
 
-    def __init__(self, cookies: Iterable[str], elsewhere: Collection[Identity] = frozenset()) -> None:
+    def __init__(
+        self, cookies: Iterable[str], elsewhere: Collection[Identity] = frozenset(), facts: Facts | None = None
+    ) -> None:
         self._cookies = {f"{COOKIE_VARIABLE}={cookie}".encode(): cookie for cookie in cookies}
         self._elsewhere = elsewhere
+        self._facts = facts or Facts()
         self._known: dict[Identity, str] = {}
         """The session in which each process was born, "" for none of these."""
         self._missed = False
@@ -60,12 +80,15 @@ class Membership:
         newest, pids = newest_pid(), all_there()
         # Newest first: a process that forks fast is read before it ends.
         pids.sort(reverse=True)
-        candidates = [identity for identity in pids if identity not in self._elsewhere]
+        earlier, strangers, gone = self._elsewhere, self._facts.strangers, self._facts.ended
+        candidates = [one for one in pids if one not in earlier and one not in strangers and one not in gone]
         sessions = {identity: session_of(identity[0]) for identity in candidates if identity not in self._known}
         ended: list[int] = []
         for identity in candidates:
             cookie = self._born_in(identity)
             if cookie is None:
+                # What it started before it ended is there in the next look, and is read for itself.
+                gone.add(identity)
                 ended.append(sessions[identity])
             elif cookie and alive(identity[0], None):
                 found[cookie].add(identity[0])
@@ -76,6 +99,7 @@ class Membership:
         # if pids have wrapped around since, a new process may have escaped the listing.
         others = {leader for leader in ended if self._is_stranger((leader, inodes.get(leader, 0)))}
         self._missed = not others.issuperset(ended) or newest > newest_pid()
+        self._facts.forget(set(pids))
         if any(found.values()):
             by_session = _by_session(pid for pid, _ in pids)
             for cookie, those in found.items():
@@ -86,7 +110,7 @@ class Membership:
         return found
 
     def _is_stranger(self, identity: Identity) -> bool:
-        return identity in self._elsewhere or self._known.get(identity) == ""
+        return identity in self._elsewhere or identity in self._facts.strangers or self._known.get(identity) == ""
 
     def _born_in(self, identity: Identity) -> str | None:
         """Return the session of a process, "" for none of these; None if it ended before that was known."""
@@ -98,11 +122,11 @@ class Membership:
         except PermissionError:
             return ""
         except OSError:
-            seen = read_stat(pid)
-            if seen is not None:
-                self._known[identity] = ""
-            return None if seen is None or seen.state in "ZX" else ""
-        words = environment.split(b"\0") if _COOKIE in environment else ()
+            return None
+        if _COOKIE not in environment:
+            self._facts.strangers.add(identity)
+            return ""
+        words = environment.split(b"\0")
         cookie = self._known[identity] = next((self._cookies[word] for word in words if word in self._cookies), "")
         return cookie
 
@@ -160,18 +184,18 @@ def all_there() -> list[Identity]:
 
 
 def _environment(pid: int) -> bytes:
-    """Return the environment in which the process was born. During exec it has none: this retries until it has.
-
-    Raises OSError if there is none, because it has ended or belongs to the kernel; PermissionError if unreadable.
+    """Return the environment in which the process was born, empty for one of the kernel. During exec it has none: this
+    retries until it has. Raises OSError if it has ended; PermissionError if unreadable.
     """
     for _ in range(_EXEC_RETRIES):
         if found := _contents(f"/proc/{pid}/environ"):
             return found
-        # Fields 23 and 51: ended and kernel processes have no memory; the end of the environment is set last.
+        # Fields 3, 9, 23 and 51: ended and kernel processes have no memory; the end of the environment is set last.
         tail = read_text(f"/proc/{pid}/stat").rpartition(")")[2].split()
-        if len(tail) < 49 or tail[20] == "0":
+        of_kernel = len(tail) > 6 and int(tail[6]) & _KERNEL_THREAD
+        if len(tail) < 49 or (tail[20] == "0" and not of_kernel):
             raise ProcessLookupError(pid)
-        if tail[48] != "0":
+        if tail[48] != "0" or of_kernel:
             return b""
         os.sched_yield()
     return b""

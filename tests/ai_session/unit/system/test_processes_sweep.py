@@ -139,3 +139,24 @@ def test_members_leave_in_their_own_way_when_asked_and_the_deaf_are_left_to_the_
     assert membership.sweep("end-cookie") >= 1
     assert membership.members("end-cookie") == []
     assert started[1].wait(BOUND_SECONDS) == -9
+
+
+def test_what_a_look_has_found_out_spares_the_next_one(cookie: str) -> None:
+    facts = membership.Facts()
+    ended, stranger = subprocess.Popen(["true"]), subprocess.Popen(["sleep", "9300"])
+    os.waitid(os.P_PID, ended.pid, os.WEXITED | os.WNOWAIT)
+    assert membership.Membership((cookie,), facts=facts).look() == {cookie: set()}
+    assert ended.pid in {pid for pid, _ in facts.ended}
+    assert stranger.pid in {pid for pid, _ in facts.strangers}
+    # What begins later is nobody of these.
+    shell = start(["bash", "-c", "sleep 9301 & env -i sleep 9302"], cookie)
+    until(lambda: len(membership.members(cookie)) == 3)
+    assert membership.Membership((cookie,), facts=facts).sweep()[cookie] == 3
+    assert shell.wait(BOUND_SECONDS) == -signal.SIGKILL
+    stranger.kill()
+    stranger.wait()
+    ended.wait()
+    shell.communicate()
+    membership.Membership((cookie,), facts=facts).look()
+    gone = {ended.pid, stranger.pid}
+    assert not gone & {pid for pid, _ in (*facts.ended, *facts.strangers)}
