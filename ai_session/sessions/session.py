@@ -1289,6 +1289,12 @@ class Session:
         running.note = ""
         self._type_trigger(more)
 
+    def signal_begun(self, running: RunningCommand, number: signal.Signals) -> bool:
+        """Send a signal to what ``running`` has begun; report whether anything of that lives."""
+        if self.exit is not None or running.typed or running.adopted:
+            return False
+        return processes.signal_children(self.shell_pid, running.newest_pid, number)
+
     def probe_end(self) -> None:
         """After an interrupt: a shell that is back at its prompt but reported no end is asked for it."""
         running = self.running

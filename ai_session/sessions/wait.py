@@ -78,9 +78,9 @@ USUAL_KEYS = {signal.SIGINT: b"\x03", signal.SIGQUIT: b"\x1c"}
 async def interrupt(session: Session, step_seconds: float) -> Interruption:
     """Send stronger and stronger signals until the running command's end mark is seen.
 
-    Each step waits up to ``step_seconds``. SIGTERM and SIGKILL are sent to the foreground group only, never to the
-    shell itself. A stopped shell is continued first, because no other process does so and it would not read a key.
-    Raises SessionTakenOver.
+    Each step waits up to ``step_seconds``. SIGTERM and SIGKILL are sent to the foreground group, or to what the command
+    has begun where its shell waits without giving it the terminal; never to the shell itself. A stopped shell is
+    continued first, because no other process does so and it would not read a key. Raises SessionTakenOver.
     """
     running = session.running
     steps: list[str] = []
@@ -102,6 +102,8 @@ async def interrupt(session: Session, step_seconds: float) -> Interruption:
         if key:
             session.send(key)
             steps.append(_name(key))
+        elif shell_itself and (holder is None or holder.input_mode is None) and session.signal_begun(running, number):
+            steps.append(number.name)
         elif shell_itself:
             session.probe_end()
         elif holder is not None:

@@ -222,6 +222,25 @@ def alongside(shell: int) -> list[int]:
     return [pid for pid in born if group_of(pid) == group_of(shell)]
 
 
+def signal_children(shell: int, born_after: int, number: signal.Signals) -> bool:
+    """Send a signal to the process groups of the shell's children that were born after the pid ``born_after``, and to
+    those in its own group singly. Report whether there was one."""
+    sent = False
+    for pid in map(int, read_text(f"/proc/{shell}/task/{shell}/children").split()):
+        # Pids begin anew after the highest.
+        if pid <= born_after <= newest_pid():
+            continue
+        group = group_of(pid)
+        send, whom = (os.killpg, group) if group > 0 and group != group_of(shell) else (os.kill, pid)
+        try:
+            send(whom, number)
+            sent = True
+            send(whom, signal.SIGCONT)
+        except OSError:
+            continue
+    return sent
+
+
 def fed_by(pid: int, tty: str) -> bool:
     """Report whether the standard input of the process is the terminal ``tty``; True if it is not readable by us."""
     try:

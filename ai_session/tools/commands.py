@@ -172,7 +172,8 @@ PLUGIN = (
         name="interrupt_command",
         title="Interrupt command",
         description="Interrupt (stop, cancel, kill) the running command: Ctrl-C twice, Ctrl-\\, SIGTERM, SIGKILL to the"
-        " foreground program, each step only if the one before did not end it. The shell stays.",
+        " foreground program, or to what the command started where its shell cannot put it there, each step only if the"
+        " one before did not end it. The shell stays.",
         effect=Effect.DESTRUCTIVE,
         arguments=InterruptCommand,
         run=interrupt_command,

@@ -140,6 +140,20 @@ async def test_interrupt_climbs_to_sigkill_and_spares_the_shell(session: Session
     assert await run(session, "echo $kept") == Result("1\n", 0, "finished")
 
 
+async def test_interrupt_ends_what_no_key_reaches(session: Session) -> None:
+    """A bash without the descriptor of its terminal keeps the terminal to itself, and keys reach only bash."""
+    await run(session, "kept=1; sleep 1000 & exec 255>&-")
+    for handling, steps in (("SIG_DFL", 4), ("SIG_IGN", 5)):
+        python = f"import signal as s; s.signal(15, s.{handling}); print('{handling}', flush=True); s.pause()"
+        running = await session.begin(f'python3 -c "{python}"', command_id="cmd")
+        await until(session, printed(session, handling.encode()))
+        outcome = await wait.interrupt(session, 0.4)
+        assert outcome == wait.Interruption(("Ctrl-C", "Ctrl-C", "Ctrl-\\", "SIGTERM", "SIGKILL")[:steps], ended=True)
+        # bash's own word: it was told to interrupt the command, too.
+        assert running.record.exit_code == 130
+    assert await run(session, "echo $kept; kill %1") == Result("1\n", 0, "finished")
+
+
 async def test_a_stopped_shell_is_continued(session: Session) -> None:
     running = await session.begin("kill -STOP $$; echo after", command_id="cmd")
     await wait.interrupt(session, 2.0)
