@@ -63,6 +63,7 @@ class RunningCommand:
     ``adopted`` from an earlier daemon: its text may be cut, and what it read is not known.
     ``typed``: lines that were typed at the prompt; ``prompt`` is the mark of the prompt that followed, if one did;
     ``prompt_owed``: the next prompt may belong to what was typed before them.
+    ``unbegun``: the shell said how it ended, though it had not come to it. ``before``: the exit code before it.
     ``cramped``: the shell was allowed more files. ``asks``: how many questions what became of it were typed.
     """
 
@@ -82,6 +83,8 @@ class RunningCommand:
     prompt: Mark | None = None
     prompt_owed: bool = False
     retries: int = 0
+    unbegun: bool = False
+    before: int = 0
     asks: int = 0
     cramped: bool = False
     quiet_end: int | None = None
@@ -426,6 +429,7 @@ def command_text(
     version: str = "",
     as_typed: bool = False,
     dropped: str = "",
+    again: bool = False,
 ) -> CommandText:
     """What the shell of that ``version`` is to run for ``record``, with a title for people who watch."""
     first, _, rest = record.command.partition("\n")
@@ -445,4 +449,5 @@ def command_text(
         as_typed=as_typed,
         sound=is_whole(record.command),
         line=in_one_line(record.command),
+        again=again,
     )

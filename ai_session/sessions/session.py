@@ -67,6 +67,9 @@ SHORT_BYTES = 2048
 LINE_END, RETURN = b"\n", b"\r"
 """What ends a line; the second one does to a line editor, also where a person has given the first another meaning."""
 
+CLEARS = b"\x1e\x15"
+"""What clears a line in a line editor, before what is typed there."""
+
 INTERRUPT = b"\x03"
 """What Ctrl-C sends."""
 
@@ -177,6 +180,8 @@ class Session:
         """Whether a command was refused because the prompt took too long: the next one is refused sooner."""
         self.viewers = 0
         self._claimed = False
+        self._dates_files = False
+        """Whether it was seen that files here show that the shell has come to them."""
         self._seq = 0
         self.used_at = last_use(directory) or spec.created_at
         self._use_kept = self.used_at
@@ -497,6 +502,14 @@ class Session:
             running.start_at(running.trigger_offset)
         if mark.kind is MarkKind.SHELL_EXITED:
             return
+        begun = dated(self.files, BEGUN)
+        self._dates_files |= begun
+        if not begun and self._dates_files:
+            # What comes before the text ended the file: the status is not the command's. The prompt follows.
+            asked, running.unbegun = running.unbegun, True
+            if asked or mark.kind is MarkKind.PROMPT_START:
+                self._begin_again(running, None)
+            return
         end = mark.start if running.quiet_end is None else min(mark.start, running.quiet_end)
         if mark.exit_code is None:
             asked_again = bool(running.note)
@@ -510,6 +523,9 @@ class Session:
 
     def _on_prompt(self, running: RunningCommand) -> None:
         """A prompt before the end mark: it will not come any more, if this is not the text of an old one."""
+        if running.unbegun:
+            self._begin_again(running, None)
+            return
         running.recovery.confirm()
         self._watch(running, seconds=ANSWER_SECONDS)
 
@@ -557,9 +573,7 @@ class Session:
                 self._watch_line()
 
     def _finish(self, running: RunningCommand, end: int, exit_code: int | None, flags: str) -> None:
-        if "x" in flags or "v" in flags:
-            tail = self.log.read(max(running.record.start_offset, self.log.first, end - TRACE_BYTES), end)
-            end -= len(tail) - len(self.shell.strip_trace(tail, self.spec.nonce))
+        end = self._before_trace(running, end, flags)
         if self.terminal is not None:
             few = self._allow_files(running)
             running.note = running.note or few
@@ -582,6 +596,13 @@ class Session:
             known |= {pid for pid, _ in found if processes.is_copy(pid, self.shell_pid)}
         left = [LeftRunning(record.command_id, record.command, *one) for one in found if one[0] not in known]
         self.left_running += tuple(left)
+
+    def _before_trace(self, running: RunningCommand, end: int, flags: str) -> int:
+        """Where its output ends without what the shell then traced or echoed of our own."""
+        if "x" not in flags and "v" not in flags:
+            return end
+        tail = self.log.read(max(running.record.start_offset, self.log.first, end - TRACE_BYTES), end)
+        return end - len(tail) + len(self.shell.strip_trace(tail, self.spec.nonce))
 
     def _end(self, running: RunningCommand, status: CommandStatus, end: int, exit_code: int | None) -> None:
         self.running = None
@@ -722,17 +743,20 @@ class Session:
     def _write(self, running: RunningCommand) -> bytes:
         """Puts the command where the shell reads it; what is typed after the trigger. Raises OSError."""
         # An adopted shell has reported its version to an earlier daemon.
+        if not running.retries:
+            running.before = self.at.last_exit
         version = self.at.version or (OLDEST if os.path.basename(self.spec.shell) in ("bash", "sh") else "")
         text = command_text(
             running.record,
             self.spec.nonce,
             running.trigger_offset,
             running.stdin_path,
-            self.at.last_exit,
+            running.before,
             self.at.flags,
             version,
             self.at.as_typed,
             running.dropped,
+            again=running.retries > 0,
         )
         try:
             return self.shell.write_command(self.files, text)
@@ -1170,6 +1194,7 @@ class Session:
     def _ask_shell(self, running: RunningCommand, step: Step) -> None:
         assert self.terminal is not None
         self._quiet_end(running)
+        edited = self._process is None or not self._process.reads_unedited()
         if step is Step.CLEAR:
             self.terminal.write(self._interrupt_key())
         if step in (Step.CLEAR, Step.REINTEGRATE, Step.RESTORE) and not running.started:
@@ -1181,9 +1206,11 @@ class Session:
         running.asks += 1
         if running.typed:
             # Every other step changes the status that the line has left.
-            self._type(self.shell.write_line_probe(self.files, status=step is Step.PROBE))
+            question = self.shell.write_line_probe(self.files, status=step is Step.PROBE)
         else:
-            self._type(self.shell.write_probe(self.files, running.record.seq, aborted, running.asks))
+            question = self.shell.write_probe(self.files, running.record.seq, aborted, running.asks)
+        # A key of the line editor's would be part of the line.
+        self._type(question if edited else question.lstrip(CLEARS))
         self.at.ready = False
 
     def _reintegrate(self, running: RunningCommand | None, *, restore: bool) -> None:
@@ -1283,7 +1310,7 @@ class Session:
             running.note = commands.NEVER_BEGUN
             self._end(running, "lost", self._quiet_end(running), None)
             return
-        running.started = False
+        running.started = running.unbegun = False
         running.recovery.again()
         running.quiet_end = None
         running.note = ""
@@ -1399,7 +1426,8 @@ class Session:
         holder = self.holder() if evidence == before else None  # which looks at every process of the machine
         still = holder is not None and bool(holder.input_mode)
         self.blocker = holder.name if still and holder is not None and not evidence.reads else ""
-        if still and evidence.reads and tries < RETRIES:
+        # What it started, as fish does the first time, may be at work in its group.
+        if evidence == before and evidence.reads and tries < RETRIES:
             tries += 1
             if evidence.replaced:
                 self._reintegrate(None, restore=tries > 1)
@@ -1618,6 +1646,7 @@ class Session:
         else:
             interrupted = running.interrupted and prompt.exit_code != 0
             end = prompt.start if running.quiet_end is None else min(prompt.start, running.quiet_end)
+            end = self._before_trace(running, end, prompt.flags)
             self._end(running, "interrupted" if interrupted else "finished", end, prompt.exit_code)
 
     def _settle_typed(self) -> None:

@@ -24,6 +24,10 @@ READS_LINES = 512
 """A shell without a line editor reads at its prompt by so many bytes and more; its ``read`` takes them one by one."""
 
 
+BASH_READS = 4096
+"""By so many bytes bash's ``read`` reads, and by fewer bash does at its prompt."""
+
+
 class ShellProcess:
     """Of one terminal. ``files`` is where the shell finds what it reads of ours."""
 
@@ -104,6 +108,10 @@ class ShellProcess:
         """Whether the terminal is as a shell's own line editor sets it."""
         return foreground.line_edited(self._terminal.tty)
 
+    def reads_unedited(self) -> bool:
+        """Report whether an interactive shell with a line editor reads lines without it, but not by bash's ``read``."""
+        return self.input_mode() == "line" and foreground.read_size(self.pid) != BASH_READS
+
     def present(self, began_as: Shell) -> tuple[Shell | None, bool]:
         """Which shell it is now, if any, and whether that is another than was started."""
         pid = self.pid
@@ -127,7 +135,9 @@ class ShellProcess:
         if leads and may_read and foreground.reads(pid, self._terminal.tty):
             shell, replaced = self.present(began_as)
             edits = shell is not None and (
-                self.edits_lines() if shell.line_editor else (not by_person or self._reads_as_prompt(shell))
+                self.edits_lines() or (replaced and self.reads_unedited())
+                if shell.line_editor
+                else (not by_person or self._reads_as_prompt(shell))
             )
             reads = not self.owes() and edits
             # Checked last: if it waits there again, it has executed everything that it has read.

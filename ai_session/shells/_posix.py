@@ -108,7 +108,14 @@ class PosixShell:
         refuse = "__ais_r=; \\return 1"
         begun = f"{command.seq},,*__ais_J=*) {undated(directory, BEGUN)}||{{ {refuse}; }} ;;"
         begin += f"\ncase $__ais_r,$__ais_J,$__ais_K in {begun} *) {refuse} ;; esac"
+        if command.again:
+            # Where `_` must not change, each command fails after it was carried out, and what follows it is not read.
+            begin = f"__ais_r={command.seq} __ais_J= __ais_v=1 __ais_t= __ais_z="
+            begin += f"\ncase $(__ais_n {command.seq} {quote(title)} 2>/dev/null),$__ais_K in"
+            begin += f" ok,*__ais_J=*) {undated(directory, BEGUN)}||__ais_r= ;; *) __ais_r= ;; esac"
         run = checked(directory, command, f'\\eval "$__ais_t"{text}')
+        if command.again:
+            run = f"case $__ais_r in {command.seq}) {run} ;; esac"
         # Where no redirection is possible, how the text ended is known all the same.
         end = '__ais_J=${__ais_J:-$?}\n\\__ais_e "$__ais_J"' + ("&&:" if limits else " 2>/dev/null&&:")
         replace(directory / "c", f"# {one_line(command.header)}\n{begin}\n{run}\n{end}\n")
@@ -132,8 +139,8 @@ class PosixShell:
 
     def strip_trace(self, output: bytes, nonce: str) -> bytes:
         # mksh traces redirections on lines of their own.
-        ours = rb"(?:[^\n]*(?:__ais_|> ?/dev/|\+ set [-+]a| -ef \. '?\]|" + nonce.encode() + rb")[^\n]*\n)*"
+        ours = rb"(?:[^\n]*(?:__ais_|> ?/dev/| set (?:[-+]a|\+x)\r?$| -ef \. '?\]|" + nonce.encode() + rb")[^\n]*\n)*"
         end = (
             rb'(?:[^\n]* \d?>/dev/(?:null|tty) *\r?\n)*[^\n]*(?:__ais_[ekp] "?(?:\d+|\$)|__ais_J=|__ais_[aS]\b)[^\n]*\n'
         )
-        return re.sub(end + ours + rb"\Z", b"", output)
+        return re.sub(end + ours + rb"\Z", b"", output, flags=re.MULTILINE)

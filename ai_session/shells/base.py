@@ -72,7 +72,8 @@ class CommandText:
     ``dropped`` line, which was half typed; empty shows nothing.
     ``check``: another process looks first whether the text ends where it should. Where not, nothing of it runs.
     ``sound``: it surely ends there. ``line``: of a text that starts something in the background, the same in one line,
-    where that is possible. ``as_typed``: it would notice that it is not a line of the prompt.
+    where that is possible. ``as_typed``: it would notice that it is not a line of the prompt. ``again``: the shell
+    was given it before and did not come to it, maybe because a reserved word is an alias.
     """
 
     seq: int
@@ -89,6 +90,7 @@ class CommandText:
     as_typed: bool = False
     sound: bool = False
     line: str = ""
+    again: bool = False
 
 
 class Shell(Protocol):

@@ -12,12 +12,12 @@ from ai_session.shells.base import (
     BEGUN,
     CommandText,
     Integration,
-    checked,
     find_executable,
     one_line,
     prepare_out,
     probe,
     quote,
+    replace,
     title_of,
     undated,
 )
@@ -26,7 +26,7 @@ SEES_ITSELF = re.compile(r"\b(?:DEBUG|ERR|RETURN|xtrace|eval)\b|\bset\s+-\w*x")
 """What makes a command see how it is run, or say so in its errors."""
 
 DOCUMENT = re.compile(r"(?<!<)<<(?!<)")
-END = '\\__ais_e "$?" "$_" "${PIPESTATUS[@]}"'
+END = '\\__ais_e "${__ais_J:-$?}" "$_" "${PIPESTATUS[@]}"'
 KEEP = '__ais_J=$? __ais_y=$_ __ais_Y="${PIPESTATUS[@]}"\n'
 """Without a parenthesis: after a nested evaluation that failed, bash knows none there."""
 
@@ -95,26 +95,36 @@ class Bash:
         redirections += f" 2>|{quote(command.stderr_path)}" if command.stderr_path else ""
         title = title_of(command)
         traps = "\\__ais_t" if "trap" in text or "source" in text or ". " in text else ""
+        # No reserved word stands where the person's aliases count: any of them may be one.
         lines, more = [f"# {one_line(command.header)}"], b""
         traced = "".join(flag for flag in "xv" if flag in flags)
-        begun = undated(directory, BEGUN)
+        begun = f"((__ais_r=={command.seq}))&&{undated(directory, BEGUN)}||__ais_r="
+        evaluated = quote(text + (KEEP if command.sound and not traced else ""))
+        look = ""
+        if command.check:
+            replace(directory / "text", command.text + "\n")
+            errors = f" 2>|{quote(command.stderr_path)}" if command.stderr_path else ""
+            look = f"__ais_J= __ais_w={evaluated};\\__ais_look {quote(str(directory))}/text{errors};"
+            evaluated, redirections = '"$__ais_w"', redirections.replace(" 2>|", " 2>>")
+        # A text that is not to be evaluated cannot even be expanded.
+        guarded = f'"${{__ais_z:1/(__ais_r=={command.seq}),__ais_i}}"{evaluated}{redirections}'
         as_typed = command.as_typed or traced == "x" or SEES_ITSELF.search(text)
         # In an alias bash finds no document, and a text that does not end where it should continues with what is typed.
         if as_typed and command.sound and "v" not in traced and not DOCUMENT.search(text) and not redirections:
             run = f"{command.seq} {code} {quote(title)} '{traced}' '{traps}' {quote(begun)}"
             lines += [
-                *(["{ \\__ais_off; } 2>/dev/null"] if traced else []),
+                *(["\\__ais_off" if command.again else "{ \\__ais_off; } 2>/dev/null"] if traced else []),
                 f"__ais_c={quote(text)}",
                 f'\\__ais_a "$__ais_c" {run}',
             ]
             more = b" __ais_run%d\n" % command.seq
         elif traced:
             status = f"\\__ais_s {code}" if code and "e" not in flags else "\\builtin :"
-            run = f"\\builtin eval '{{ \\builtin set -{traced}; {status}; }} 2>/dev/null;'{quote(text)}{redirections}"
+            begin, end = ("", "") if command.again else ("{ ", "; } 2>/dev/null")
             lines += [
-                f"{{ \\__ais_b {command.seq} {quote(title)}&&{begun}||__ais_r=; }} 2>/dev/null",
-                f"[[ $__ais_r == {command.seq} ]]&&{checked(directory, command, run)}",
-                '\\__ais_e "$?" 2>/dev/null',
+                f"{begin}\\__ais_b {command.seq} {quote(title)}{end}",
+                f"{begun};{look}\\builtin eval '{begin}\\builtin set -{traced}; {status}{end};'{guarded}",
+                f'\\__ais_e "{"${__ais_J:-$?}" if look else "$?"}" 2>/dev/null',
                 traps,
             ]
         else:
@@ -122,14 +132,12 @@ class Bash:
             # As the left side of || a failing status does not end a set -e shell.
             status = f'\\__ais_s {code} "$__ais_y"&&__ais_r=||' if code else '\\builtin : "$__ais_y";'
             private = '\\builtin export -n "${!__ais_@}";' if "a" in flags else ""
-            text += KEEP if command.sound else ""
-            run = f'{{ {status}\\builtin eval "${{__ais_z:__ais_i}}"{quote(text)}{redirections}; }}'
             # One list: what cannot be assigned ends it, and a builtin that is hidden sets nothing.
-            free = f'[[ "$__ais_r$__ais_J$__ais_z$__ais_w$__ais_o" == {command.seq}.. ]]'
             names = f"__ais_r= __ais_J= __ais_w=. __ais_o=. __ais_le=0;\\builtin printf -v __ais_r %s {command.seq}"
+            free = f'\\builtin [ "$__ais_r,$__ais_J,$__ais_z,$__ais_w,$__ais_o" = {command.seq},,,.,. ]'
             lines += [
-                f"{names};{private}{free}&&\\builtin printf {mark} >/dev/tty&&{begun}||__ais_r=",
-                f"[[ $__ais_r == {command.seq} ]]&&{checked(directory, command, run)}",
+                f"{names};{private}{free}&&\\builtin printf {mark} >/dev/tty||__ais_r=",
+                f"{begun};{look}{status}\\builtin eval {guarded}",
                 '\\__ais_e "${__ais_J:-$?}"' if command.sound else END,
                 traps,
             ]
@@ -148,14 +156,17 @@ class Bash:
 
     def reintegrate(self, directory: Path, *, restore: bool = False) -> bytes:
         # In POSIX mode no function hides unset.
-        posix = " POSIXLY_CORRECT=1; \\unset -f builtin unset . source; \\unset POSIXLY_CORRECT;"
+        posix = " POSIXLY_CORRECT=1; \\unset -f builtin unset . source enable; \\unset POSIXLY_CORRECT;"
+        posix += " \\enable builtin . eval return;"
         # Before the line, for what PS0 does may end it.
         key = "\x1b[7777y" if restore else ""
         return os.fsencode(f"{key}\x15{posix if restore else ''} \\. {quote(str(directory))}/integration\n")
 
     def strip_trace(self, output: bytes, nonce: str) -> bytes:
-        ours = rb"(?:[^\n]*(?:__ais_|builtin |local |emulate |\[\[ |\(\( |" + nonce.encode() + rb")[^\n]*\n)*"
-        return re.sub(rb'[^\n]*(?:__ais_e "?(?:\d+|\$\?|\$\{__ais_J)|__ais_J=)[^\n]*\n' + ours + rb"\Z", b"", output)
+        ours = rb"(?:[^\n]*(?:__ais_|builtin |local |case \$- in|\[\[ |\(\( |" + nonce.encode() + rb")[^\n]*\n)*"
+        return re.sub(
+            rb'[^\n]*(?:__ais_e "?(?:\d+|\$\?|\$\{__ais_J)|__ais_J=|__ais_p )[^\n]*\n' + ours + rb"\Z", b"", output
+        )
 
 
 def write(path: str | Path, text: str) -> None:

@@ -46,7 +46,7 @@ if [[ ${__ais_n-} ]]; then
   fi
 else
   # Read again because something does not work.
-  builtin enable printf eval return trap set read history bind . unset 2>/dev/null || builtin :
+  builtin enable printf eval return trap set read history bind . source unset [ 2>/dev/null || builtin :
   __ais_enter
   if [[ $(builtin history 1 2>/dev/null) == *"$__ais_d/integration"* ]]; then
     builtin history -d -1
@@ -87,6 +87,10 @@ __ais_last() {
   builtin return "$1"
 }
 
+# Another bash reads the text in the file $1, which is in w, too, without executing it: where it finds no end, there is
+# nothing to evaluate.
+__ais_look() { BASH_ENV= "$BASH" -O extglob -n <"$1" || case $? in 2) __ais_w= __ais_J=2 ;; esac; }
+
 # Functions that call others of ours lift the person's limit of nested calls.
 
 # Start of a command, when tracing is on or it runs as if typed.
@@ -109,6 +113,9 @@ __ais_keep() {
   if ((__ais_w < 2)); then __ais_I=; fi
 }
 
+# Whether a brace is a name of the person's, and opens no group.
+__ais_braced() { builtin alias "{" || builtin alias "}"; } >/dev/null 2>&1
+
 # The next line runs the text $1 as command $2, as if it had been typed there: an alias is text of its line. That line's
 # prompt is not reported. $3: the status before, $4: the title, $5: what switches tracing on, $6: what looks for traps, $7:
 # what notes that the text is begun. An alias of its own for each: what was run is never run again.
@@ -120,18 +127,21 @@ __ais_a() {
     __ais_w='\builtin shopt -u expand_aliases $__ais_z;'
   fi
   # One group: bash reads on in an alias that is not read to its end when a text evaluated meanwhile ends too early.
-  __ais_w="{ ${__ais_w}__ais_b $2 ${4@Q};$7;__ais_on"$'\n'
+  builtin local open='{ ' close='; }' quiet='2>"/dev/null${__ais_z:__ais_9}"' last=" $__ais_H"
+  case ${BASH_XTRACEFD-} in '' | *[!0-9]*) ;; *) quiet+=" $BASH_XTRACEFD>/dev/null" last+=" $BASH_XTRACEFD>/dev/null" ;; esac
+  if __ais_braced; then open= close= quiet= last=; fi
+  __ais_w="$open${__ais_w}\\__ais_b $2 ${4@Q};$7;\\__ais_on"$'\n'
   case $5:$3:$__ais_I in
-  x:0:*) __ais_w+='{ \builtin set -x$__ais_z;__ais_last 0 "$__ais_y"; } 2>"/dev/null${__ais_z:__ais_9}"' ;;
-  x:*) __ais_w+="{ \\builtin set -x\$__ais_z;__ais_last $3 \"\$__ais_y\"&&\\builtin :; } 2>\"/dev/null\${__ais_z:__ais_9}\"" ;;
+  x:0:*) __ais_w+="$open\\builtin set -x\$__ais_z;\\__ais_last 0 \"\$__ais_y\"$close $quiet" ;;
+  x:*) __ais_w+="$open\\builtin set -x\$__ais_z;\\__ais_last $3 \"\$__ais_y\"&&\\builtin :$close $quiet" ;;
   :0:) __ais_w+='\builtin : "$__ais_y"' ;;
   :0:*) __ais_w+="\\builtin : \"\$__ais_y\";${__ais_I#|}" ;;
-  :*:) __ais_w+="__ais_s $3 \"\$__ais_y\"&&\\builtin :" ;;
+  :*:) __ais_w+="\\__ais_s $3 \"\$__ais_y\"&&\\builtin :" ;;
   *) __ais_w+="\\builtin : \"\$__ais_y\";${__ais_I#|}&&\\builtin :" ;;
   esac
-  __ais_w+=$'\n'$1$'\n''{ __ais_e "$?" "$_" "${PIPESTATUS[@]}"&&\builtin : "$__ais_z"; } '$__ais_H$'\n'
+  __ais_w+=$'\n'$1$'\n'"$open"'\__ais_e "$?" "$_" "${PIPESTATUS[@]}"&&\builtin : "$__ais_z"'"$close$last"$'\n'
   __ais_c=__ais_run$2
-  builtin alias "$__ais_c=$__ais_w${6:+$6&&\\builtin : \"\$__ais_z\"$'\n'}}"
+  builtin alias "$__ais_c=$__ais_w${6:+$6&&\\builtin : \"\$__ais_z\"$'\n'}${open:+\}}"
 }
 
 # End of a command. Command files call it as a plain word: after a failed eval bash no longer knows { or if there. What
@@ -139,12 +149,13 @@ __ais_a() {
 # it $_ would be the text itself. Nothing is reported where something cannot be assigned.
 __ais_e() {
   case ${FUNCNEST-}$__ais_z in ?*) builtin local FUNCNEST=0 2>/dev/null || builtin : ;; esac
+  # A trace may go anywhere, and would show what is printed.
+  case $-$__ais_9 in *x* | *=*) __ais_off ;; esac
   __ais_o=$__ais_J __ais_J=$__ais_J
   __ais_at
   __ais_le="$__ais_r;$1"
   builtin printf '\e]7777;@N@;D;%s;%s;%s;%s;%s\a' \
-    "$__ais_r" "$1" "${EPOCHREALTIME-}" "$-" "${__ais_w//[[:cntrl:]]/?}" >/dev/tty
-  case $-$__ais_9 in *x* | *=*) __ais_off ;; esac
+    "$__ais_r" "$1" "${EPOCHREALTIME-}" "${__ais_X:+x}$-" "${__ais_w//[[:cntrl:]]/?}" >/dev/tty
   __ais_l=$1 __ais_r= __ais_J= __ais_k=1 __ais_B=$__ais_C
   if [[ ${2+x} ]]; then __ais_keep "${@:2}"; elif [[ $__ais_o ]]; then builtin eval "__ais_keep \"\$__ais_y\" $__ais_Y"; fi
   if [[ ${PROMPT_COMMAND[7777]-} != *__ais_q* ]]; then __ais_h; fi
@@ -197,7 +208,9 @@ __ais_p() {
 __ais_q() {
   __ais_w=$?
   case ${FUNCNEST-}$__ais_z in ?*) builtin local FUNCNEST=0 2>/dev/null || builtin : ;; esac
-  if [[ ! $__ais_j ]]; then __ais_s "$__ais_w" || __ais_p || builtin :; fi
+  if [[ ! $__ais_j ]]; then
+    if ((!__ais_w)); then __ais_p || builtin :; else __ais_s "$__ais_w" || __ais_p || builtin :; fi
+  fi
   __ais_T= __ais_N=${__ais_M@P}:${HISTCMD-}
   __ais_h
   __ais_j=
@@ -219,7 +232,7 @@ __ais_q() {
 # With one of those traps commands run as if typed, which the prompt's mark says: evaluated, more of them would fail.
 # The DEBUG trap is run for what is not ours.
 __ais_traps() {
-  __ais_o=
+  __ais_o= __ais_w=
   if [[ -s $__ais_d/out/err ]]; then IFS= builtin read -r __ais_o <"$__ais_d/out/err" || builtin :; fi
   IFS= builtin read -r -d '' __ais_w <"$__ais_d/out/debug" || builtin :
   # What is no trap, as the POSIX mode shows it.
@@ -238,7 +251,13 @@ __ais_traps() {
 
 __ais_h() {
   # Without them a command would not run, and seem to have failed.
-  \enable builtin eval printf
+  \enable builtin eval printf [ . return
+  builtin local -
+  builtin set +u
+  # As numbers, or in capitals, they would not say what they are to.
+  case ${PS0@a}${PS1@a}${PS2@a}${PROMPT_COMMAND@a}${HISTCONTROL@a} in
+  *[iucl]*) builtin declare -g +i +u +c +l PS0 PS1 PS2 PROMPT_COMMAND HISTCONTROL 2>/dev/null || builtin : ;;
+  esac
   if [[ -o emacs || -o vi ]]; then __ais_E=1; else __ais_E=; fi
   if [[ ${PS1@a} != *r* && ${PS1-} != *"$__ais_1"* ]]; then PS1=${PS1-}$__ais_1; fi
   if [[ ${PS2@a} != *r* && ${PS2-} != *"$__ais_2"* ]]; then PS2=${PS2-}$__ais_2; fi
@@ -250,14 +269,19 @@ __ais_h() {
   # What must not change cannot be hooked: then only commands of ours are reported.
   case ${PROMPT_COMMAND@a} in *r*) builtin return 0 ;; esac
   __ais_o='__ais_p "$_" "${PIPESTATUS[@]}"&&\builtin : "$__ais_z"'
-  if [[ $__ais_X ]]; then __ais_o="{ $__ais_o; } $__ais_H"; fi  # keeps set -x quiet
+  # Keeps set -x quiet.
+  if [[ $__ais_X ]] && ! __ais_braced; then
+    __ais_o="{ $__ais_o; } $__ais_H"
+    case ${BASH_XTRACEFD-} in '' | *[!0-9]*) ;; *) __ais_o+=" $BASH_XTRACEFD>/dev/null" ;; esac
+  fi
   if [[ ${PROMPT_COMMAND[0]-} != "$__ais_o"$'\n'* ]]; then
     __ais_w=${PROMPT_COMMAND[0]-}
-    case $__ais_w in '__ais_p '*$'\n'* | '{ __ais_p '*$'\n'*) __ais_w=${__ais_w#*$'\n'} ;; esac
-    PROMPT_COMMAND[0]=$__ais_o$'\n'${__ais_w//__ais_[pq]/:}
+    case $__ais_w in __[aA][iI][sS]_[pP]' '*$'\n'* | '{ '__[aA][iI][sS]_[pP]' '*$'\n'*) __ais_w=${__ais_w#*$'\n'} ;; esac
+    PROMPT_COMMAND[0]=$__ais_o$'\n'${__ais_w//__[aA][iI][sS]_[pPqQ]/:}
   fi
   __ais_o=$'__ais_q\n\\builtin eval "$__ais_T"'
   if [[ $__ais_v ]]; then
+    PROMPT_COMMAND[0]=${PROMPT_COMMAND[0]%$'\n'"$__ais_o"}
     PROMPT_COMMAND[7777]=$__ais_o
   elif [[ ${PROMPT_COMMAND[0]} != *"$__ais_o" ]]; then
     PROMPT_COMMAND[0]+=$'\n'$__ais_o
@@ -294,7 +318,7 @@ __ais_x() {
     builtin umask 077
     __ais_at
     builtin unset -f __ais_m __ais_s __ais_z __ais_b __ais_e __ais_pr __ais_p __ais_q __ais_h __ais_t __ais_x __ais_y
-    builtin unset -f __ais_a __ais_ask __ais_at __ais_enter __ais_off __ais_on __ais_last __ais_keep __ais_traps
+    builtin unset -f __ais_a __ais_look __ais_braced __ais_ask __ais_at __ais_enter __ais_off __ais_on __ais_last __ais_keep __ais_traps
     if [[ $__ais_c ]]; then builtin unalias "$__ais_c"; fi
     builtin export -n TERM SHLVL PWD OLDPWD TMUX TMUX_PANE COLUMNS LINES "${!AI_SESSION_@}" "${!__ais_@}"
     {
@@ -326,6 +350,8 @@ for __ais_o in emacs vi-insert vi-command; do builtin bind -m "$__ais_o" -x '"\e
 # A PS0 that interrupts each line keeps all of them from being executed, but no key.
 for __ais_o in emacs vi-insert vi-command; do builtin bind -m "$__ais_o" -x '"\e[7777y": PS0=$__ais_0'; done 2>/dev/null
 builtin command -p stty -ixon </dev/tty 2>/dev/null || builtin :
+# An evaluation in a file is not interactive: what `exec` does not find would end the shell.
+builtin shopt -s execfail
 __ais_h
 __ais_t
 case $__ais_a in 1) builtin set -a ;; esac

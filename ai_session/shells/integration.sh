@@ -12,9 +12,18 @@ __ais_y= __ais_I= __ais_z=0 __ais_0=0
 # What is known of one that was open stays known.
 case $__ais_ab in '') __ais_J= ;; esac
 
-# printf is a program to mksh, print unknown to the others.
+# printf is a program to mksh, print unknown to the others. No trace may show the nonce, which mksh would wherever its
+# errors go. Where tracing is switched on again matters to it, so it is switched off in a subshell.
 case ${KSH_VERSION-} in
 '') __ais_o() { command printf %s "${2-}@ESC@]7777;@N@;$1@BEL@"; } ;;
+*MIRBSD* | *LEGACY*)
+  __ais_o() {
+    case $- in
+    *x*) (set +x && print -nr -- "${2-}@ESC@]7777;@N@;$1@BEL@") ;;
+    *) print -nr -- "${2-}@ESC@]7777;@N@;$1@BEL@" ;;
+    esac
+  }
+  ;;
 *) __ais_o() { print -nr -- "${2-}@ESC@]7777;@N@;$1@BEL@"; } ;;
 esac
 # A redirection that finds no descriptor ends busybox.
@@ -82,6 +91,11 @@ __ais_b() {
   esac
   case $__ais_a in :) ;; *) set -a ;; esac
 }
+# The same in a subshell, which says that it could.
+__ais_n() {
+  __ais_m "C;$1;" "$2" && __ais_m2 ok
+  \exit
+}
 __ais_c() {
   set +x
   __ais_m "C;$__ais_r;" "$__ais_q"
@@ -146,35 +160,40 @@ __ais_pr() {
 }
 
 # In the prompt, so in a subshell: it cannot close an aborted command, but the prompt notes that it was reported. Where the
-# status of a command could not be kept, nothing is reported.
+# status of a command could not be kept, nothing is reported. It ends here: where `_` must not change, each command fails,
+# and busybox would read the next one from the terminal.
 __ais_p() {
   case $__ais_r in "${__ais_z-}") __ais_r= ;; ?*) __ais_J= ;; esac
   case $__ais_v in '') __ais_i ;; esac
   __ais_w
   __ais_o "A;$__ais_r;$1;;$-;$__ais_q"
+  # Which mksh would trace.
+  case ${KSH_VERSION-} in '') \exit ;; esac
 }
 __ais_a() {
-  case $__ais_r in "${__ais_z-}") return ;; esac
+  case $__ais_r in "${__ais_z-}") \exit ;; esac
   __ais_J=
   __ais_w
   __ais_m "D;$__ais_r;$__ais_l;;$-;$__ais_q"
+  \exit
 }
 
 # The mark is the prompt's last word: busybox goes on with a question to the terminal, whose answer would be taken for the
 # command's input if the trigger came first. An aborted command ends before the prompt, the first one after it. Patterns are
-# evaluated for their effect. Line editors that cannot be told what has no width have it all in front, past the prompt.
+# evaluated for their effect. The groups keep what is traced of ours from the terminal, but not in mksh. Line editors that
+# cannot be told what has no width have it all in front, past the prompt.
 __ais_w='$((${__ais_r:-0}-${__ais_z:-0}?${__ais_J:-$?}:$?))' __ais_q='${__ais_0%%*$((0*(__ais_z=${__ais_r:-0})))}'
-__ais_1='${__ais_0%%*$((0*(__ais_l='$__ais_w')))}${__ais_r:+$(__ais_a 2>/dev/null)}'
+__ais_1='${__ais_0%%*$((0*(__ais_l='$__ais_w')))}${__ais_r:+$({ __ais_a; } 2>/dev/null)}'
 case ${KSH_VERSION-}${BASH_VERSION-}:${BB_ASH_VERSION-} in
-:) __ais_2='$(__ais_p "$__ais_l" 2>/dev/null)'$__ais_q ;;
-:*) __ais_2='\[$(__ais_p "$__ais_l" 2>/dev/null)'$__ais_q'\]' ;;
-*) __ais_1='$(__ais_p "'$__ais_w'" >/dev/tty 2>/dev/null)'$__ais_q __ais_2= ;;
+:) __ais_2='$({ __ais_p "$__ais_l"; } 2>/dev/null)'$__ais_q ;;
+:*) __ais_2='\[$({ __ais_p "$__ais_l"; } 2>/dev/null)'$__ais_q'\]' ;;
+*) __ais_1='$({ __ais_p "'$__ais_w'" >/dev/tty; } 2>/dev/null)'$__ais_q __ais_2= ;;
 esac
-__ais_g() { __ais_m L; }
+__ais_g() { __ais_m L; \exit; }
 __ais_h() {
   case ${PS1-} in *__ais_p*) ;; *) PS1=$__ais_1${PS1:-\$ }$__ais_2 ;; esac
   # mksh shows that prompt as it stands.
-  case ${KSH_VERSION-}${PS2-} in *MIRBSD* | *__ais_g*) ;; *) PS2='$(__ais_g 2>/dev/null)'${PS2:-> } ;; esac
+  case ${KSH_VERSION-}${PS2-} in *MIRBSD* | *__ais_g*) ;; *) PS2='$({ __ais_g; } 2>/dev/null)'${PS2:-> } ;; esac
 }
 
 # The person's own EXIT trap is run from ours.

@@ -4,6 +4,11 @@ if [[ -o aliases ]]; then __ais_a=1; else __ais_a=; fi
 builtin unsetopt aliases
 if [[ -o allexport ]]; then __ais_o=1; else __ais_o=; fi
 builtin unsetopt allexport
+# A start file may leave another language behind (emulate sh), which would not understand what follows.
+__ais_S=
+for __ais_w in ignorebraces ignoreclosebraces shglob cshjunkieloops cshjunkiequotes; do
+  if [[ -o $__ais_w ]]; then __ais_S="$__ais_S $__ais_w"; builtin unsetopt "$__ais_w"; fi
+done
 # d: the session's directory, f: its command file, r: sequence number of the command that runs, l: last status, k: its
 # end was reported just now, i: our line editor hook runs, t: what comes before the text of a command, g: the exit was
 # reported, le: the command that ended last and how, ab: the one that was open when this was read again, y: $_ for the
@@ -15,6 +20,7 @@ __ais_ab=${__ais_r-}
 __ais_d=@DIR@ __ais_f=@DIR@/c __ais_r= __ais_l=0 __ais_k= __ais_i= __ais_t= __ais_g=
 __ais_y= __ais_I= __ais_X=off __ais_4= __ais_D= __ais_j= __ais_R=
 __ais_0='${${${options[xtrace]:#off}:+${__ais_X::=on}}:+}${${options[xtrace]::=off}:+}'
+__ais_A= __ais_B='${${options[aliases]::=${__ais_A:-$options[aliases]}}:+}'
 __ais_1='${${__ais_5::=$?}:+}${${__ais_6::=$-}:+}'$__ais_0
 builtin zmodload zsh/datetime 2>/dev/null
 builtin enable printf eval return set trap local 2>/dev/null
@@ -83,11 +89,20 @@ __ais_b() {
   fi
   if (( ! $2 )); then __ais_t=${__ais_t/&&\\builtin :;/;}; fi
   if [[ $__ais_t == *'set -v'* ]]; then __ais_t="{ ${__ais_t%;}; } 2>/dev/null;"; fi
+  # Where a brace is a name of the person's, what is ours cannot be hidden.
+  if [[ -n ${aliases[\{]-}${aliases[\}]-} ]]; then __ais_t=${${__ais_t//\{ /}//; \} 2>\/dev\/null/}; fi
   if [[ -n $__ais_R ]]; then builtin unalias "$__ais_R"; fi
   __ais_X=off __ais_j= __ais_k= __ais_l=0 __ais_le=. __ais_r= __ais_R=
   builtin printf -v __ais_r %s "$1"
   if [[ -o allexport ]]; then builtin typeset -gm +x '__ais_*'; fi
   builtin printf '%s\e]7777;@N@;C;%s;%s\a' "$3" "$1" "${EPOCHREALTIME-}" >/dev/tty || { __ais_r=; builtin return 1; }
+}
+
+# Whether command $1 may begin, which the file $2 then shows.
+__ais_bg() {
+  if [[ "$__ais_r,$__ais_j" == "$1," ]] && { } 3>|"$2"; then builtin return 0; fi
+  __ais_r=
+  builtin return 1
 }
 
 # The next line runs command $1, as if it had been typed there: in a file, and evaluated, the jobs that it starts would be
@@ -110,11 +125,12 @@ __ais_e() {
   # The mark of a partial line would add a line of blanks to the log at each prompt.
   builtin unsetopt prompt_sp prompt_cr
   builtin setopt hist_ignore_space
+  if [[ -o allexport ]]; then builtin typeset -g +x __ais_A __ais_E; fi
   builtin emulate -L zsh
   __ais_l=$1 __ais_k=1 __ais_le="$__ais_r;$1"
   __ais_at
   __ais_m "D;$__ais_r;$1;${EPOCHREALTIME-};$o;$__ais_W"
-  __ais_r=
+  __ais_r= __ais_A=
   if (( $# > 2 )); then __ais_k "${@[2,-1]}"; fi
   __ais_h
   builtin return $z
@@ -145,6 +161,7 @@ __ais_p() {
   builtin local s="$__ais_5" o="$__ais_6"
   if [[ $__ais_X == on ]]; then o+=x; fi
   __ais_l=$s
+  if [[ -n $__ais_A ]]; then options[aliases]=$__ais_A __ais_A=; fi
   if [[ -n $__ais_r && $__ais_le == "$__ais_r;"* ]]; then
     # Where its end could not be reported, its own status is known.
     s=${__ais_le#*;}
@@ -167,7 +184,7 @@ __ais_h() {
   builtin emulate -L "zsh${(e)__ais_1}"
   builtin local s="$__ais_5"
   # Without them a command would not run, and seem to have failed.
-  builtin enable eval printf
+  builtin enable eval printf trap return set local
   # What must not change cannot be hooked: then only commands of ours are reported.
   if [[ ${(t)precmd_functions} == *readonly* ]]; then
     :
@@ -246,7 +263,12 @@ __ais_c='if [[ $(builtin ulimit -f) != 0 ]] && builtin trap >|"$__ais_d/out/trap
   builtin trap '\''__ais_l=$?${(e)__ais_0}; __ais_w; if (( __ais_l )); then __ais_s "$__ais_l" || builtin eval "$__ais_v"
     else builtin :; builtin eval "$__ais_v"; fi; __ais_x "$__ais_l"'\'' EXIT
 fi
-if [[ -n $__ais_D ]]; then builtin trap "$__ais_D" DEBUG; __ais_D=; fi'
+if [[ -n $__ais_D ]]; then builtin trap "$__ais_D" DEBUG; __ais_D=; fi
+if [[ -n ${functions[TRAPDEBUG]-} && $functions[TRAPDEBUG] != *__ais_* ]]; then
+  functions[TRAPDEBUG]="case \"\$ZSH_DEBUG_CMD\${funcstack[*]}\" in *__ais_*) ;; *)
+$functions[TRAPDEBUG]
+;; esac"
+fi'
 __ais_u() {
   builtin emulate -L zsh
   builtin trap - DEBUG
@@ -272,6 +294,7 @@ builtin setopt hist_ignore_space
 builtin command -p stty -ixon </dev/tty 2>/dev/null || builtin :
 __ais_h
 builtin eval "$__ais_c"
+for __ais_w in ${=__ais_S}; do builtin setopt "$__ais_w"; done
 if [[ -n $__ais_o ]]; then builtin setopt allexport; fi
 if [[ -n $__ais_a ]]; then builtin setopt aliases; fi
 __ais_m "R;$$;$ZSH_VERSION"

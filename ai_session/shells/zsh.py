@@ -25,7 +25,7 @@ from ai_session.shells.base import (
 KEEP = '\\__ais_q "$?" "$_" "${pipestatus[@]}${${(e)__ais_0}:+}"\n__ais_r=${__ais_j:+$__ais_r}\n'
 """Where the status could not be kept it is not known."""
 
-EVALUATED = re.compile(r"\bset|trap|xtrace|verbose")
+EVALUATED = re.compile(r"\bset|trap|TRAP|xtrace|verbose")
 """What is not run as a line of its own: it would change what comes after its text."""
 
 NEST = 9
@@ -94,7 +94,13 @@ class Zsh:
         if command.stderr_path:
             text += f" 2>|{quote(command.stderr_path)}"
         title = title_of(command)
-        own_line = command.line and not {"x", "v"} & set(command.flags) and not EVALUATED.search(command.text)
+        # Such a line is an alias, which the shell may not expand.
+        own_line = (
+            command.line
+            and not command.again
+            and not {"x", "v"} & set(command.flags)
+            and not EVALUATED.search(command.text)
+        )
         if own_line and not (command.stdin_path or command.stderr_path):
             return self._as_line(directory, command, title)
         arguments = f"{command.seq} {0 if 'e' in command.flags else code} {on_one_line(title)}"
@@ -102,23 +108,26 @@ class Zsh:
         if "v" in command.flags:
             # A function cannot switch that off for its caller.
             begin = f"{{ \\__ais_b {arguments}; \\builtin \\set +v; }} 2>/dev/null"
+        # What is read from here to where the text is evaluated is so without aliases, which a reserved word may be.
+        begin = f"__ais_A=${{options[aliases]}}${{${{options[aliases]::=off}}:+}}\n{begin}"
         # An error that ends the whole file leaves no other trace of the status.
-        run = f'{{ \\builtin \\eval "$__ais_t"{text}\n}} always {{ __ais_j=${{__ais_j:-$?}}; }}'
+        run = f'{{ \\builtin \\eval "${{(e)__ais_B}}$__ais_t"{text}\n}} always {{ __ais_j=${{__ais_j:-$?}}; }}'
         last = "" if command.sound else ' "$_" "${pipestatus[@]}"'
         end = f'\\__ais_e "$__ais_j${{${{(e)__ais_0}}:+}}"{last}&&\\builtin \\:'
         if "x" in command.flags or "set" in text or "xtrace" in text:
-            end += "\nif [[ $__ais_X == on ]]; then { } 2>/dev/null${${options[xtrace]::=on}:+}; fi"
-        trap = '\\builtin \\eval "$__ais_c"\n' if "trap" in command.text else ""
-        begun = f'[[ "$__ais_r,$__ais_j" == {command.seq}, ]]&&{{ }} {undated(directory, BEGUN)}'
-        begin += f"\n{begun}||{{ __ais_r=; \\builtin \\return 1; }}"
+            end = f"__ais_E=${{options[aliases]}}${{${{options[aliases]::=off}}:+}}\n{end}"
+            back = "${${options[aliases]::=$__ais_E}:+}"
+            end += f"\nif [[ $__ais_X == on ]]; then {{ }} 2>/dev/null{back}${{${{options[xtrace]::=on}}:+}}"
+            end += f"; else {{ }} 2>/dev/null{back}; fi"
+        trap = '\\builtin \\eval "$__ais_c"\n' if "trap" in command.text.lower() else ""
+        begin += f"\n{begun(directory, command)}"
         replace(directory / "c", f"# {one_line(command.header)}\n{begin}\n{run}\n{end}\n{trap}")
         return b""
 
     def _as_line(self, directory: Path, command: CommandText, title: str) -> bytes:
         status = 0 if "e" in command.flags else command.last_exit_code & 255
-        refuse = "{ __ais_r=; \\builtin \\return 1; }"
-        begun = f'[[ "$__ais_r,$__ais_j" == {command.seq}, ]]&&{{ }} {undated(directory, BEGUN)}'
-        begin = f"\\__ais_b {command.seq} {status} {on_one_line(title)}||\\builtin \\return 1;{begun}||{refuse};"
+        begin = f"\\__ais_b {command.seq} {status} {on_one_line(title)}||\\builtin \\return 1;"
+        begin += f"{begun(directory, command)};"
         text = command.line + (" " if command.line.endswith("&") else ";") + KEEP.strip().replace("\n", ";")
         end = '\\__ais_e "$__ais_j${${${(e)__ais_0}}:+}"&&\\builtin \\:'
         run = f"\\__ais_n {command.seq} {status} {on_one_line(begin)} {on_one_line(f'{text};{end}')} '{title and 1}'"
@@ -147,7 +156,13 @@ class Zsh:
 
     def strip_trace(self, output: bytes, nonce: str) -> bytes:
         ours = rb"(?:[^\n]*(?:__ais_|builtin |local |emulate |\[\[ |\(\( |" + nonce.encode() + rb")[^\n]*\n)*"
-        return re.sub(rb'[^\n]*(?:__ais_[eq] "?(?:\d+|\$)|__ais_j=)[^\n]*\n' + ours + rb"\Z", b"", output)
+        return re.sub(rb'[^\n]*(?:__ais_[eq] "?(?:\d+|\$)|__ais_[AEj]=)[^\n]*\n' + ours + rb"\Z", b"", output)
+
+
+def begun(directory: Path, command: CommandText) -> str:
+    """A line that goes on only where the beginning of ``command`` could be noted."""
+    path = undated(directory, BEGUN).removeprefix("3>|")
+    return f"\\__ais_bg {command.seq} {path}||\\builtin \\return 1"
 
 
 def on_one_line(text: str) -> str:
