@@ -33,6 +33,9 @@ class Walk:
         self.story: list[str] = []
         self.wrong: list[str] = []
         self.number = self.lost = 0
+        self.keyed = False
+        """Whether a key was pressed since the last command: a shell that handles it drops what it has read meanwhile,
+        so that of the next line nothing may run, or only the rest."""
 
     async def take(self, steps: int = STEPS) -> list[str]:
         """What is wrong on the way or at its end."""
@@ -97,6 +100,7 @@ class Walk:
             self.wrong.append(f"an interrupted command is said to have ended with {running.record.exit_code}")
 
     async def _key(self) -> None:
+        self.keyed = True
         self.session.send(b"\x03")
 
     async def _half_line(self) -> None:
@@ -144,11 +148,13 @@ class Walk:
         return "busybox sh" if self.shell == "busybox" else self.shell
 
     def _judge_exec(self, record: CommandRecord) -> None:
-        if (record.status, record.exit_code) != ("lost", None) or not record.note:
+        if not self.keyed and ((record.status, record.exit_code) != ("lost", None) or not record.note):
             self.wrong.append(f"the end of a shell: {record}")
 
     def _judge(self, record: CommandRecord, ran: Path, code: int, *, lost: bool) -> None:
         times = ran.read_text().count("x") if ran.exists() else 0
+        if lost and self.keyed and not times:
+            return
         exact = (record.status, record.exit_code) == ("finished", code)
         if not (exact or (lost and (record.status, record.exit_code) == ("lost", None))):
             self.wrong.append(f"exit code {code} became {record}")
@@ -166,13 +172,17 @@ class Walk:
                     running = await self.session.begin(command, command_id=f"cmd-{self.number}")
                     break
                 except SessionBusy as busy:
-                    self.busy = str(busy)
+                    if self.keyed:
+                        # The rest of a line may be one that is not complete.
+                        self.keyed = False
+                        self.session.send(b"\x03")
                     if loop.time() - began > 4 * USABLE_SECONDS:
                         self.wrong.append(f"busy for {loop.time() - began:.1f} s: {busy}")
                         raise TimeoutError from busy
                     await asyncio.sleep(0)
         if loop.time() - began > USABLE_SECONDS:
             self.wrong.append(f"usable only after {loop.time() - began:.1f} s")
+        self.keyed = False
         return running
 
     async def _ended(self, running: wait.RunningCommand) -> CommandRecord:
