@@ -6,7 +6,7 @@ if [[ -o allexport ]]; then __ais_o=1; else __ais_o=; fi
 builtin unsetopt allexport
 # A start file may leave another language behind (emulate sh), which would not understand what follows.
 __ais_S=
-for __ais_w in ignorebraces ignoreclosebraces shglob cshjunkieloops cshjunkiequotes; do
+for __ais_w in ignorebraces ignoreclosebraces shglob cshjunkieloops cshjunkiequotes globassign cshnullglob; do
   if [[ -o $__ais_w ]]; then __ais_S="$__ais_S $__ais_w"; builtin unsetopt "$__ais_w"; fi
 done
 # d: the session's directory, f: its command file, r: sequence number of the command that runs, l: last status, k: its
