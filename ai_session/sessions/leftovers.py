@@ -18,7 +18,7 @@ from ai_session.sandbox.limits import processes as box_processes
 from ai_session.system import processes
 from ai_session.system.events import Process, process_ended
 from ai_session.system.kernel_files import newest_pid
-from ai_session.system.membership import Facts, Identity, Membership, all_there
+from ai_session.system.membership import Identity, Membership, all_there
 
 NAMESPACED = (SandboxLevel.BWRAP, SandboxLevel.BWRAP_NOPROC)
 KILL_SECONDS = 5.0
@@ -91,7 +91,7 @@ class Looks:
         self._newest = 0
         """The newest process id when ``_there`` was listed."""
         self._earlier: dict[str, frozenset[Identity]] = {}
-        self._facts = Facts()
+        self._ended = set[Identity]()
 
     async def begin(self, cookie: str) -> None:
         """Note the present processes, before any has the cookie: skipping them makes searches ten times as fast."""
@@ -106,7 +106,7 @@ class Looks:
 
     def _membership(self, cookies: Sequence[str]) -> Membership:
         first, *others = (self._earlier.get(cookie, frozenset[Identity]()) for cookie in cookies)
-        return Membership(cookies, first.intersection(*others), self._facts)
+        return Membership(cookies, first.intersection(*others), self._ended)
 
 
 class Rounds(Generic[T]):

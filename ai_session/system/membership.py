@@ -9,7 +9,6 @@ import os
 import signal
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
 from functools import cache
 
 from ai_session.system.kernel_files import READ_BYTES, all_pids, newest_pid, read_stat, read_text, session_of
@@ -40,38 +39,29 @@ def ask_to_leave(cookie: str) -> list[int]:
     return Membership((cookie,)).ask_to_leave()[cookie]
 
 
-@dataclass(frozen=True, slots=True)
-class Facts:
-    """What looks have found out about processes, whatever sessions were asked for: a process read once need not be read
-    again. ``strangers`` belong to no session; ``ended`` ones had ended before the look that found them was over."""
-
-    strangers: set[Identity] = field(default_factory=set[Identity])
-    ended: set[Identity] = field(default_factory=set[Identity])
-
-    def forget(self, there: Collection[Identity]) -> None:
-        """Keep only facts about processes that are ``there``."""
-        self.strangers.intersection_update(there)
-        self.ended.intersection_update(there)
-
-
 class Membership:
     """The processes of some sessions, found among all processes of the machine.
 
     Members of a session are processes born with ``AI_SESSION_ID=<cookie>`` in their environment, their descendants, and
     whatever lives in a kernel session that one of these leads; never the caller. Facts about a process are cached, so
-    that a second look costs 1 ms where the first took 10; ``facts`` may be those of earlier ones. Processes that are
-    ``elsewhere``, because they existed before the cookies did, are not read at all. All methods block; call them off
-    the event loop.
+    that a second look costs 1 ms where the first took 10. Processes that are ``elsewhere``, because they existed before
+    the cookies did, are not read at all, nor are those that have ``ended``, a set that several of these may share. All
+    methods block; call them off the event loop.
     """
 
     def __init__(
-        self, cookies: Iterable[str], elsewhere: Collection[Identity] = frozenset(), facts: Facts | None = None
+        self,
+        cookies: Iterable[str],
+        elsewhere: Collection[Identity] = frozenset(),
+        ended: set[Identity] | None = None,
     ) -> None:
         self._cookies = {f"{COOKIE_VARIABLE}={cookie}".encode(): cookie for cookie in cookies}
         self._elsewhere = elsewhere
-        self._facts = facts or Facts()
+        self._ended = set[Identity]() if ended is None else ended
         self._known: dict[Identity, str] = {}
-        """The session in which each process was born, "" for none of these."""
+        """The session in which each process was born, "" for none of these. Not to be shared: a process that is in no
+        session now may begin another one's program."""
+        self._starting = False
         self._missed = False
 
     def look(self, meet: Callable[[int, str], object] | None = None) -> dict[str, set[int]]:
@@ -80,10 +70,11 @@ class Membership:
         newest, pids = newest_pid(), all_there()
         # Newest first: a process that forks fast is read before it ends.
         pids.sort(reverse=True)
-        earlier, strangers, gone = self._elsewhere, self._facts.strangers, self._facts.ended
-        candidates = [one for one in pids if one not in earlier and one not in strangers and one not in gone]
+        earlier, gone = self._elsewhere, self._ended
+        candidates = [one for one in pids if one not in earlier and one not in gone]
         sessions = {identity: session_of(identity[0]) for identity in candidates if identity not in self._known}
         ended: list[int] = []
+        self._starting = False
         for identity in candidates:
             cookie = self._born_in(identity)
             if cookie is None:
@@ -98,8 +89,8 @@ class Membership:
         # A process that ended may have been a member and left a child, unless a stranger began its kernel session. And
         # if pids have wrapped around since, a new process may have escaped the listing.
         others = {leader for leader in ended if self._is_stranger((leader, inodes.get(leader, 0)))}
-        self._missed = not others.issuperset(ended) or newest > newest_pid()
-        self._facts.forget(set(pids))
+        self._missed = self._starting or not others.issuperset(ended) or newest > newest_pid()
+        gone.intersection_update(pids)
         if any(found.values()):
             by_session = _by_session(pid for pid, _ in pids)
             for cookie, those in found.items():
@@ -110,7 +101,7 @@ class Membership:
         return found
 
     def _is_stranger(self, identity: Identity) -> bool:
-        return identity in self._elsewhere or identity in self._facts.strangers or self._known.get(identity) == ""
+        return identity in self._elsewhere or self._known.get(identity) == ""
 
     def _born_in(self, identity: Identity) -> str | None:
         """Return the session of a process, "" for none of these; None if it ended before that was known."""
@@ -121,12 +112,12 @@ class Membership:
             environment = _environment(pid)
         except PermissionError:
             return ""
+        except TimeoutError:
+            self._starting = True
+            return ""
         except OSError:
             return None
-        if _COOKIE not in environment:
-            self._facts.strangers.add(identity)
-            return ""
-        words = environment.split(b"\0")
+        words = environment.split(b"\0") if _COOKIE in environment else ()
         cookie = self._known[identity] = next((self._cookies[word] for word in words if word in self._cookies), "")
         return cookie
 
@@ -185,7 +176,7 @@ def all_there() -> list[Identity]:
 
 def _environment(pid: int) -> bytes:
     """Return the environment in which the process was born, empty for one of the kernel. During exec it has none: this
-    retries until it has. Raises OSError if it has ended; PermissionError if unreadable.
+    retries until it has. Raises OSError if it has ended; PermissionError if unreadable; TimeoutError if exec goes on.
     """
     for _ in range(_EXEC_RETRIES):
         if found := _contents(f"/proc/{pid}/environ"):
@@ -198,7 +189,7 @@ def _environment(pid: int) -> bytes:
         if tail[48] != "0" or of_kernel:
             return b""
         os.sched_yield()
-    return b""
+    raise TimeoutError(pid)
 
 
 def _contents(path: str) -> bytes:

@@ -141,22 +141,21 @@ def test_members_leave_in_their_own_way_when_asked_and_the_deaf_are_left_to_the_
     assert started[1].wait(BOUND_SECONDS) == -9
 
 
-def test_what_a_look_has_found_out_spares_the_next_one(cookie: str) -> None:
-    facts = membership.Facts()
-    ended, stranger = subprocess.Popen(["true"]), subprocess.Popen(["sleep", "9300"])
-    os.waitid(os.P_PID, ended.pid, os.WEXITED | os.WNOWAIT)
-    assert membership.Membership((cookie,), facts=facts).look() == {cookie: set()}
-    assert ended.pid in {pid for pid, _ in facts.ended}
-    assert stranger.pid in {pid for pid, _ in facts.strangers}
-    # What begins later is nobody of these.
-    shell = start(["bash", "-c", "sleep 9301 & env -i sleep 9302"], cookie)
-    until(lambda: len(membership.members(cookie)) == 3)
-    assert membership.Membership((cookie,), facts=facts).sweep()[cookie] == 3
-    assert shell.wait(BOUND_SECONDS) == -signal.SIGKILL
-    stranger.kill()
-    stranger.wait()
-    ended.wait()
-    shell.communicate()
-    membership.Membership((cookie,), facts=facts).look()
-    gone = {ended.pid, stranger.pid}
-    assert not gone & {pid for pid, _ in (*facts.ended, *facts.strangers)}
+def test_a_process_that_has_ended_is_read_once_and_one_that_lives_may_become_a_member(cookie: str) -> None:
+    ended = set[membership.Identity]()
+    zombie = subprocess.Popen(["true"])
+    os.waitid(os.P_PID, zombie.pid, os.WEXITED | os.WNOWAIT)
+    later = subprocess.Popen(
+        ["sh", "-c", f"read line; exec env {membership.COOKIE_VARIABLE}={cookie} sleep 9300"], stdin=subprocess.PIPE
+    )
+    assert membership.Membership((cookie,), ended=ended).look() == {cookie: set()}
+    assert zombie.pid in {pid for pid, _ in ended}
+    assert later.pid not in {pid for pid, _ in ended}
+    assert later.stdin is not None
+    later.stdin.close()
+    until(lambda: membership.members(cookie) == [later.pid])
+    assert membership.Membership((cookie,), ended=ended).sweep()[cookie] == 1
+    assert later.wait(BOUND_SECONDS) == -signal.SIGKILL
+    zombie.wait()
+    membership.Membership((cookie,), ended=ended).look()
+    assert zombie.pid not in {pid for pid, _ in ended}
