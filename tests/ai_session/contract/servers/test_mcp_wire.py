@@ -151,7 +151,7 @@ def test_modern_envelope_is_checked(pipe: Client) -> None:
 
 @pytest.mark.parametrize("case", BAD_LINES, ids=lambda case: case["name"])
 def test_bad_line_is_answered_and_the_connection_lives(pipe: Client, case: dict[str, Any]) -> None:
-    pipe.write(bytes(case["line"], "latin-1").replace(b"@DEEP@", b"[" * 5000 + b"]" * 5000) + b"\n")
+    pipe.write(bytes(case["line"], "latin-1").replace(b"@DEEP@", b"[" * 100_000 + b"]" * 100_000) + b"\n")
     for request_id in case.get("ids", []):
         answer = pipe.read()
         assert (answer["id"], answer["error"]["code"]) == (request_id, case["code"])

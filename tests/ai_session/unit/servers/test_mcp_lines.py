@@ -22,7 +22,7 @@ def refused(line: bytes) -> list[dict[str, Any]]:
 
 
 def line_of(case: dict[str, Any]) -> bytes:
-    return bytes(case["line"], "latin-1").replace(b"@DEEP@", b"[" * 5000 + b"]" * 5000)
+    return bytes(case["line"], "latin-1").replace(b"@DEEP@", b"[" * 100_000 + b"]" * 100_000)
 
 
 @pytest.mark.parametrize("case", [c for c in CASES if "code" in c], ids=lambda c: c["name"])
