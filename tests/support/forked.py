@@ -159,8 +159,10 @@ class Forked:
         return self.returncode
 
     def send_signal(self, number: int) -> None:
+        # Its parent may have reaped it, and be about to say so.
         if self.poll() is None:
-            os.kill(self.pid, number)
+            with suppress(ProcessLookupError):
+                os.kill(self.pid, number)
 
     def terminate(self) -> None:
         self.send_signal(signal.SIGTERM)
