@@ -29,7 +29,8 @@ trap '' TERM HUP
 setsid sh -c 'trap "" TERM HUP; sleep 9401 & echo up; exec sleep 9402' &
 while :; do read x; done
 """
-POLITE = "trap 'echo bye; exit 0' TERM; sleep 9403 & echo up; wait"
+POLITE = "trap 'echo bye; exit 0' TERM; sh -c 'echo up; exec sleep 9403' & wait"
+"""A copy of the shell would miss a signal that comes before it has given up the trap; a new one is up without it."""
 
 
 class NoLooks(Looks):
