@@ -113,6 +113,9 @@ UNANSWERED = "the shell does not answer: close_session, or create_session anothe
 TAKEN_SECONDS = 2.0
 """How long the shell may be at work on what was typed before it counts as busy."""
 
+PROMPT_LOOKS = 10
+"""How often it is looked where the shell reads at a prompt that it has shown."""
+
 TYPED_LOOK_SECONDS = 0.02
 """The same while what was typed is being taken; the longest of these waits is ``LONG_LOOK_SECONDS``."""
 
@@ -203,6 +206,8 @@ class Session:
         self._line = Recovery()
         self._line_watch: asyncio.TimerHandle | None = None
         self._learning: asyncio.TimerHandle | None = None
+        self._looks_left = 0
+        """How often it may still be looked where the shell reads at the prompt that it has shown."""
         self._withheld = b""
         """The terminal's reply to a query that arrived after a command was typed and before it began."""
         self._process = ShellProcess(terminal, spec.level, self.files) if terminal else None
@@ -1358,11 +1363,15 @@ class Session:
 
     def _learn_prompt_soon(self) -> None:
         """Look soon: the shell reads at its prompt a moment after showing it."""
-        if self._learning is None and self._process is not None and not self._process.prompt_known:
+        if self._process is None or self._process.prompt_known:
+            return
+        self._looks_left = PROMPT_LOOKS
+        if self._learning is None:
             self._learning = asyncio.get_running_loop().call_later(ANSWER_SECONDS, self._learn_prompt)
 
     def _learn_prompt(self) -> None:
-        """Note where the shell reads at its prompt, the first time that it certainly does."""
+        """Note where the shell reads at its prompt, the first time that it certainly does. Look again if it does not
+        yet, but not for ever: the kernel may not show it, or the shell may not read as it should."""
         if self._learning is not None:
             self._learning.cancel()
             self._learning = None
@@ -1371,7 +1380,8 @@ class Session:
         idle = self.at.ready and self.running is None and not self._claimed and not self.typed.unsettled
         if idle and foreground.leads(self.shell_pid):
             self._process.note_prompt(self.shell)
-        if idle and not self._process.prompt_known:
+        if idle and not self._process.prompt_known and self._looks_left:
+            self._looks_left -= 1
             self._learning = asyncio.get_running_loop().call_later(LOOK_SECONDS, self._learn_prompt)
 
     def _prompt_proven(self) -> None:
@@ -1604,7 +1614,8 @@ class Session:
             if self.at.ready and self.typed.unsettled and await self._prompt_is_back(left):
                 self._settle_typed()
             self._learn_prompt()
-            if self.at.ready and not self.typed.unsettled and self._process is not None and self._process.prompt_known:
+            known = self._process is None or self._process.prompt_known or not self._looks_left
+            if self.at.ready and not self.typed.unsettled and known:
                 break
             await self.changed(min(TYPED_LOOK_SECONDS, left))
         await self._display.settled()

@@ -116,7 +116,7 @@ class Shell(Protocol):
     exits_late: bool
     """True when ``exit`` in a command ends the command first, and the shell where its next prompt would be."""
     silenced_by: str
-    """What keeps it from executing what is typed, for who is told that it did not; empty where nothing is known."""
+    """An example of what keeps it from executing typed lines, for the reason of its end; empty if none is known."""
     continues_elsewhere: bool
     """True when it reads the rest of an incomplete command in another place in its program than its first line, or its
     line editor holds all of it."""

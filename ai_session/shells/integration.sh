@@ -67,7 +67,7 @@ __ais_b() {
   case $- in
   *x*)
     set +x
-    # mksh goes on tracing to where tracing was switched on, and traces what a function does after set +x no more: there
+    # mksh still traces to where tracing was switched on, and traces what a function does after set +x no more: there
     # the mark comes last. The pipeline would be traced.
     case ${KSH_VERSION-} in
     *MIRBSD*) __ais_t="set -x;\\__ais_c $2 \"\$__ais_y\"" ;;
@@ -181,7 +181,7 @@ __ais_a() {
 # The mark is the prompt's last word: busybox goes on with a question to the terminal, whose answer would be taken for the
 # command's input if the trigger came first. An aborted command ends before the prompt, the first one after it. Patterns are
 # evaluated for their effect. The groups keep what is traced of ours from the terminal, but not in mksh. Line editors that
-# cannot be told what has no width have it all in front, past the prompt.
+# cannot know what has no width have it all in front, past the prompt.
 __ais_w='$((${__ais_r:-0}-${__ais_z:-0}?${__ais_J:-$?}:$?))' __ais_q='${__ais_0%%*$((0*(__ais_z=${__ais_r:-0})))}'
 __ais_1='${__ais_0%%*$((0*(__ais_l='$__ais_w')))}${__ais_r:+$({ __ais_a; } 2>/dev/null)}'
 case ${KSH_VERSION-}${BASH_VERSION-}:${BB_ASH_VERSION-} in

@@ -160,7 +160,7 @@ class Zsh:
 
 
 def begun(directory: Path, command: CommandText) -> str:
-    """A line that goes on only where the beginning of ``command`` could be noted."""
+    """Return a line that continues only if the beginning of ``command`` could be noted."""
     path = undated(directory, BEGUN).removeprefix("3>|")
     return f"\\__ais_bg {command.seq} {path}||\\builtin \\return 1"
 

@@ -27,7 +27,7 @@ BEGIN_SECONDS, POLL_SECONDS = 1.0, 0.02
 """How long to wait for a program that is to be signalled to start, and how often to check."""
 
 FAST_POLL_SECONDS = 0.002
-"""How often to check if a shell has just been told to start one, which takes some milliseconds."""
+"""How often to check if a shell was just asked to start one, which takes some milliseconds."""
 
 CommandId = Annotated[
     str, Field(min_length=1, max_length=200, description="The command_id that execute_command returned.")

@@ -64,7 +64,7 @@ class LazyApp:
         return await asyncio.shield(self._ready)
 
     async def close(self) -> None:
-        """Close the app, which hands back its work in progress. ``app`` is None from the beginning."""
+        """Close the app, which returns its work in progress to the queue. ``app`` is None from the beginning."""
         task = self._task
         self._task = None
         self._ready = None

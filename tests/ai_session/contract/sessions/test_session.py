@@ -3,6 +3,7 @@
 import asyncio
 import os
 import signal
+import time
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from pathlib import Path
@@ -37,7 +38,7 @@ from tests.ai_session.support.sessions import (
     until,
     workspace,
 )
-from tests.support.bounds import BOUND_SECONDS
+from tests.support.bounds import BOUND_SECONDS, pause_awaited
 
 pytestmark = [pytest.mark.anyio, pytest.mark.corners, pytest.mark.either("backend")]
 
@@ -66,6 +67,20 @@ async def test_output_exit_code_and_state_are_exact(session: Session) -> None:
     assert await run(session, 'pwd; echo "$AISX"; f 1') == Result("/usr\nx y\nF1\n", 0, "finished")
     assert session.cwd == "/usr"
     assert session.state() is SessionState.READY
+
+
+async def test_a_prompt_that_is_not_read_as_expected_is_not_watched_forever(
+    manager: SessionManager, home: Path
+) -> None:
+    # Once its prompt is drawn, the line editor waits for something else than the terminal.
+    waits = "mkfifo ~/f; exec 5<>~/f; print -u 5; h() { read -u 5; read -u 5 }; zle -F 5 h\n"
+    (home / ".zshrc").write_text(waits)
+    session = await manager.create(request(shell="zsh"))
+    scheduled: list[asyncio.TimerHandle] = asyncio.get_running_loop()._scheduled  # type: ignore[attr-defined]
+    deadline = time.monotonic() + BOUND_SECONDS
+    while any(getattr(timer._callback, "__self__", None) is session and not timer.cancelled() for timer in scheduled):
+        assert time.monotonic() < deadline, "it is watched forever"
+        await pause_awaited()
 
 
 async def test_the_directory_is_the_one_that_the_shell_is_in_under_its_own_name(session: Session, home: Path) -> None:
