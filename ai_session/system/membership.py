@@ -176,7 +176,7 @@ def all_there() -> list[Identity]:
 
 def _environment(pid: int) -> bytes:
     """Return the environment in which the process was born, empty for one of the kernel. During exec it has none: this
-    retries until it has. Raises OSError if it has ended, PermissionError if unreadable, TimeoutError if exec takes long.
+    retries until it has. Raises OSError if it has ended, PermissionError if unreadable, TimeoutError if exec is slow.
     """
     for _ in range(_EXEC_RETRIES):
         if found := _contents(f"/proc/{pid}/environ"):
