@@ -101,7 +101,7 @@ class PersonActions:
         given = {"session_id": reference, "read_only": read_only}
         async with self.parts.recorded(principal, "attach", effect, given, action):
             session = self._visible(principal).get(reference)
-            await session.up_to_date()
+            await session.reader.up_to_date()
             yield session
 
     def _end_event(self, principal: Principal, session: Session, event: str) -> Callable[[], None]:

@@ -96,7 +96,7 @@ class CallSteps:
         )
         self.subject = subject = self.tool.subject(self.context, self.arguments)
         if subject.session:
-            await subject.session.up_to_date()
+            await subject.session.reader.up_to_date()
             self.directory = subject.session.cwd
         gate_secrets.learn_session(parts.masking, parts.sessions, subject)
         self.trace.facts |= facts_of(subject)

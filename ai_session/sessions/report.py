@@ -161,7 +161,7 @@ def note_ending(session: Session, record: CommandRecord, notes: list[str]) -> No
 
 def note_others(session: Session, record: CommandRecord, notes: list[str]) -> None:
     """Add a note of other programs whose output may be mixed with the command's: a terminal does not separate them."""
-    others = session.concurrent(record)
+    others = session.executor.concurrent(record)
     if others and (session.log.end if record.end_offset is None else record.end_offset) > record.start_offset:
         names = ", ".join(dict.fromkeys(map(str, others[-MOST_OTHERS:])))
         where = "printed late_output" if late_output(session, record) else "may print among this output"

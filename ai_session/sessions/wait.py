@@ -102,10 +102,14 @@ async def interrupt(session: Session, step_seconds: float) -> Interruption:
         if key:
             session.send(key)
             steps.append(_name(key))
-        elif shell_itself and (holder is None or holder.input_mode is None) and session.signal_begun(running, number):
+        elif (
+            shell_itself
+            and (holder is None or holder.input_mode is None)
+            and session.watchdog.signal_begun(running, number)
+        ):
             steps.append(number.name)
         elif shell_itself:
-            session.probe_end()
+            session.watchdog.probe_end()
         elif holder is not None:
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(holder.group, number)
@@ -133,5 +137,5 @@ def _name(key: bytes) -> str:
 async def _ended_or_probed(session: Session, running: RunningCommand, seconds: float) -> bool:
     if await running.ends(seconds / 4):
         return True
-    session.probe_end()
+    session.watchdog.probe_end()
     return await running.ends(seconds * 3 / 4)

@@ -46,10 +46,10 @@ class FaultySession(Session):
 
     plans: ClassVar[dict[str, Faults]] = {}
 
-    def _on_mark(self, mark: Mark) -> None:
+    def on_mark(self, mark: Mark) -> None:
         plan = self.plans.get(self.spec.name)
         for _ in range(plan.times(mark.kind) if plan else 1):
-            super()._on_mark(mark)
+            super().on_mark(mark)
 
 
 class FaultyManager(SessionManager):

@@ -14,9 +14,10 @@ import pytest
 
 from ai_session.errors import SessionNotFound
 from ai_session.sessions import wait
+from ai_session.sessions.facts import USE_SECONDS
 from ai_session.sessions.manager import SessionManager
 from ai_session.sessions.ownership import Visibility
-from ai_session.sessions.session import USE_SECONDS, Session
+from ai_session.sessions.session import Session
 from ai_session.sessions.spec import SessionDefaults, last_use
 from ai_session.sessions.viewer import Viewer
 from ai_session.sessions.visible import VisibleSessions

@@ -301,7 +301,7 @@ async def test_what_a_persons_line_asks_with_the_line_editor_is_no_prompt(
     holder = session.holder
     await asyncio.to_thread(spin, lambda: (h := holder()) is not None and h.input_mode == "raw")
     # Asked, and not answered: it is known to read.
-    await until(session, lambda: not session.may_have_ended())
+    await until(session, lambda: not session.watchdog.may_have_ended())
     assert session.at.human_line
     session.send(b"zz\r")
     await until(session, lambda: session.at.ready and not session.at.human_line)

@@ -70,7 +70,7 @@ async def play(session: Session, case: Case, data: Path) -> list[str]:
             return [f"{case.name}: {event} never happened, state {session.state()}"]
         session.send(keys)
     if await wait.for_command(session, running, 2.0, until_input=False) != "finished":
-        session.probe_end()
+        session.watchdog.probe_end()
         if await wait.for_command(session, running, BOUND_SECONDS, until_input=False) != "finished":
             return [f"{case.name}: no end, state {session.state()}, {output(session)[-300:]!r}"]
     record = running.record
