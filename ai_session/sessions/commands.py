@@ -1,7 +1,7 @@
-"""The commands of one session: the running one, and the record of those that ended.
+"""The commands of one session: the running one, and the records of those that ended.
 
-The truth about a command is the log with its marks. The history file only saves an adopting daemon from scanning
-all of it, and the header of the command file says which command was begun last.
+The log with its marks decides what became of a command. The history file only saves an adopting daemon from scanning
+all of the log, and the header of the command file records which command was begun last.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from ai_session.system.turns import resolve, within
 from ai_session.terminal.marks import Mark
 
 KEPT = 256
-"""Records kept in memory; an agent asks for recent commands, and 10,000 must not grow the daemon."""
+"""The number of records in memory. Agents ask for recent commands, and 10,000 must not make the daemon grow."""
 
 STORED_COMMAND_CHARS = 4000
 BRIEF_CHARS = 80
@@ -42,11 +42,11 @@ BRIEF_CHARS = 80
 LOST_TRACK = "the shell started it, but its exit status is unknown"
 NOT_SEEN = "the shell is at its prompt, and did not report that it ran this"
 NEVER_BEGUN = "it was never started"
-"""The note of a command that the shell does not know, and whose start nobody has seen."""
+"""The note of a command that the shell does not know and whose start was not seen."""
 MISSING = "some of its output is missing: it could not be stored"
 TITLE_CHARS = 150
 TYPED = "typed"
-"""The file with the header of what was typed at the prompt last."""
+"""The file with the header of the latest line typed at the prompt."""
 
 _FIELDS = tuple(f.name for f in fields(CommandRecord))
 _encode = json.JSONEncoder(separators=(",", ":")).encode
@@ -56,15 +56,15 @@ _encode = json.JSONEncoder(separators=(",", ":")).encode
 class RunningCommand:
     """A command from its trigger to its end. ``finished`` resolves to the final record.
 
-    ``quiet_end``: where its output had ended before the shell was asked what became of it.
+    ``quiet_end``: the end of its output before the shell was asked what became of it.
     ``dropped``: the half-typed line that stood at the prompt before. ``never_ran``: its shell ended before it began.
     ``newest_pid``: the newest process id when it began. ``concurrent``: what earlier commands had left running then;
     ``late``: what those printed after the last prompt.
     ``adopted`` from an earlier daemon: its text may be cut, and what it read is not known.
-    ``typed``: lines that were typed at the prompt; ``prompt`` is the mark of the prompt that followed, if one did;
-    ``prompt_owed``: the next prompt may belong to what was typed before them.
-    ``unbegun``: the shell said how it ended, though it had not come to it. ``before``: the exit code before it.
-    ``cramped``: the shell was allowed more files. ``asks``: how many questions what became of it were typed.
+    ``typed``: it consists of lines that were typed at the prompt; ``prompt`` is the mark of the prompt that followed,
+    if any; ``prompt_owed``: the next prompt may belong to what was typed before them.
+    ``unbegun``: the shell reported how it ended without having reached it. ``before``: the exit code before it.
+    ``cramped``: the shell's limit of open files was raised. ``asks``: how often the shell was asked what became of it.
     """
 
     record: CommandRecord
@@ -95,33 +95,33 @@ class RunningCommand:
     waiters: list[asyncio.Future[bool]] = field(default_factory=list[asyncio.Future[bool]], repr=False)
 
     async def ends(self, seconds: float) -> bool:
-        """Whether it has ended, or does within so many seconds."""
+        """Wait up to ``seconds`` and report whether it has ended."""
         if self.finished.done() or seconds <= 0:
             return self.finished.done()
         waiter: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
         self.waiters.append(waiter)
         try:
-            # The time may be up in the very moment in which it ends.
+            # The time may run out at the very moment in which it ends.
             return await within(waiter, seconds) or self.finished.done()
         finally:
             self.waiters.remove(waiter)
 
     def start_at(self, offset: int) -> None:
-        """The start mark was seen: output begins at ``offset``."""
+        """Record that the start mark was seen and its output begins at ``offset``."""
         self.started = True
         self.record = replace(self.record, start_offset=offset)
 
     def lose(self, end: int) -> None:
-        """Output was lost; with it maybe the start mark, so nobody may begin the command once more for lack of it."""
+        """Record that output was lost. The start mark may have been in it, so the command must not be begun again."""
         if not self.started:
             self.start_at(min(self.trigger_offset, end))
 
     def miss(self) -> None:
-        """Some of its output could not be stored."""
+        """Record that some of its output could not be stored."""
         self.record = replace(self.record, note=MISSING)
 
     def finish(self, status: CommandStatus, end: int, exit_code: int | None, cwd: str, seconds: float) -> CommandRecord:
-        """Resolve ``finished``; the record is final."""
+        """Complete the record, resolve ``finished`` and return the record, which is final."""
         if self.watchdog:
             self.watchdog.cancel()
             self.watchdog = None
@@ -156,13 +156,13 @@ class LeftRunning:
 
 
 class CommandHistory:
-    """Ended commands, newest last; appended to ``directory/history.jsonl`` as they end."""
+    """The ended commands, newest last. Each is appended to ``directory/history.jsonl`` when it ends."""
 
     def __init__(self, directory: Path) -> None:
         self._fd = -1
         self._records: OrderedDict[str, CommandRecord] = OrderedDict()
         self.count = 0
-        # Without the file, records are kept in memory only: no session is given up for that.
+        # Without the file, records are in memory only; that is no reason to refuse a session.
         with contextlib.suppress(OSError):
             flags = os.O_CREAT | os.O_RDWR | os.O_APPEND | os.O_CLOEXEC
             self._fd = os.open(directory / "history.jsonl", flags, 0o600)
@@ -183,7 +183,7 @@ class CommandHistory:
             self._records[record.command_id] = record
 
     def append(self, record: CommandRecord) -> None:
-        """Keep ``record`` in memory and on disk; a full disk costs only the copy on disk."""
+        """Store ``record`` in memory and, unless the disk is full, in the file."""
         self._records[record.command_id] = record
         self.count += 1
         if len(self._records) > KEPT:
@@ -196,42 +196,42 @@ class CommandHistory:
             return
 
     def get(self, command_id: str) -> CommandRecord | None:
-        """The record of an ended command, or None when unknown or forgotten."""
+        """Return the record of an ended command, or None if it is unknown or no longer in memory."""
         return self._records.get(command_id)
 
     def by_key(self, call_key: str) -> CommandRecord | None:
-        """The ended command that was started with this call key."""
+        """Return the latest ended command that was started with this call key, or None."""
         return next((r for r in reversed(self._records.values()) if r.call_key == call_key), None)
 
     def reaches(self, moment: float) -> bool:
-        """Whether every command that was begun since ``moment`` and has ended is on record."""
+        """Report whether every command that was begun since ``moment`` and has ended is in memory."""
         oldest = next(iter(self._records.values()), None)
         forgotten = self.count > len(self._records)
         return self._fd >= 0 and (not forgotten or (oldest is not None and oldest.started_at < moment))
 
     def all(self) -> list[CommandRecord]:
-        """Those that are remembered, oldest first."""
+        """Return the commands in memory, oldest first."""
         return list(self._records.values())
 
     @property
     def last(self) -> CommandRecord | None:
-        """The command that ended last."""
+        """The command that ended last, or None."""
         return next(reversed(self._records.values()), None)
 
     def close(self) -> None:
-        """Release the file."""
+        """Close the file. Idempotent."""
         if self._fd >= 0:
             os.close(self._fd)
             self._fd = -1
 
 
 def brief(command: str, chars: int = BRIEF_CHARS) -> str:
-    """The beginning of a command, cut between words: half a secret would not be recognized any more."""
+    """Return the beginning of a command, cut between words, because half a secret would not be recognized."""
     return command if len(command) <= chars else command[: command.rfind(" ", 0, chars) + 1] + "…"
 
 
 def ended(name: str, status: ExitStatus | None) -> SessionExited:
-    """Why session ``name``, whose shell has ended, runs nothing."""
+    """Return the error for a session whose shell has ended with ``status``, None if that is unknown."""
     message = f"session {name!r} has ended ({status or 'lost'})"
     if status is not None and status.reason:
         return SessionExited(
@@ -243,7 +243,7 @@ def ended(name: str, status: ExitStatus | None) -> SessionExited:
 
 
 def busy(name: str, running: RunningCommand | None) -> SessionBusy:
-    """Why session ``name`` runs nothing more beside ``running``, or beside what is just being started."""
+    """Return the error for a session that runs a command, or with None is about to start one."""
     if running is None:
         return SessionBusy(
             f"session {name!r} is just starting another command", suggestion="retry, or use another session"
@@ -256,7 +256,7 @@ def busy(name: str, running: RunningCommand | None) -> SessionBusy:
 
 
 def taken_over(name: str, who: str) -> SessionTakenOver:
-    """Why nobody else types in session ``name``."""
+    """Return the error for input to a session that ``who`` has taken over."""
     return SessionTakenOver(
         f"{who} has taken over session {name!r} and is the only one to type in it",
         suggestion="watch with read_screen or read_output, and try again once get_session_info shows no typing_by; or"
@@ -265,7 +265,7 @@ def taken_over(name: str, who: str) -> SessionTakenOver:
 
 
 def occupied(name: str, program: str) -> SessionBusy:
-    """Why session ``name`` runs nothing while ``program``, which is no command of ours, has its terminal."""
+    """Return the error for a session whose terminal belongs to a ``program`` that no command of the session is."""
     return SessionBusy(
         f"{program!r}, started by a person or left behind, holds the terminal of {name!r}",
         suggestion="look with read_screen; end it with send_input or interrupt_command, or use another session",
@@ -273,16 +273,16 @@ def occupied(name: str, program: str) -> SessionBusy:
 
 
 def at_prompt_work(name: str, seconds: float) -> SessionBusy:
-    """Why session ``name`` runs nothing while its shell itself is at work between two commands."""
+    """Return the error for a session whose shell has been busy between two commands for so many seconds."""
     return SessionBusy(
         f"the shell of {name!r} has been at work on its prompt for {seconds:.0f} s",
-        suggestion="wait, if its prompt takes that long; where it never comes, as where PROMPT_COMMAND or PS1 fails "
-        "each time or is a loop, close_session, and create it again",
+        suggestion="wait, if its prompt takes that long; if it never appears, because PROMPT_COMMAND or PS1 fails "
+        "each time or loops, close_session, and create it again",
     )
 
 
 def line_open(name: str) -> SessionBusy:
-    """Why session ``name`` runs nothing while a line that was typed at its prompt has not ended, or is not complete."""
+    """Return the error for a session with a line typed at its prompt that has not ended or is incomplete."""
     return SessionBusy(
         f"a line typed at the prompt of {name!r} is still running, waiting for input or incomplete",
         suggestion="look with read_screen; answer it with send_input, drop it with send_input(keys=['C-c']), or use "
@@ -291,16 +291,16 @@ def line_open(name: str) -> SessionBusy:
 
 
 def fed_elsewhere(name: str, source: str) -> SessionBusy:
-    """Why session ``name`` runs nothing while its shell does not read the terminal."""
+    """Return the error for a session whose shell reads its commands from ``source``, not from the terminal."""
     return SessionBusy(
         f"the shell of {name!r} reads its commands from {source[:200]!r}, not from its terminal",
-        suggestion="after `exec <` it does so until the end of that input; if that never comes, close_session and"
-        " create another",
+        suggestion="after `exec <` it does so until that input ends; if it never ends, close_session and create"
+        " another",
     )
 
 
 def unread(name: str, waiting_bytes: int) -> LimitReached:
-    """Why session ``name`` takes no more input."""
+    """Return the error for input to a session whose program has not read earlier input."""
     return LimitReached(
         f"the program in session {name!r} has not read {waiting_bytes} bytes that were typed before",
         suggestion="wait until it does (read_output, read_screen), or stop it with interrupt_command",
@@ -308,7 +308,7 @@ def unread(name: str, waiting_bytes: int) -> LimitReached:
 
 
 def became(name: str, program: str) -> IntegrationLost:
-    """Why session ``name`` runs nothing: its start files replaced the shell by a ``program`` that is none."""
+    """Return the error for a session whose start files replaced the shell by a ``program`` that is not a shell."""
     return IntegrationLost(
         f"the start files of {name!r} turned its shell into {program!r}",
         suggestion="make them do so only if AI_SESSION_ID is not set, or set session.user_rc = false in the"
@@ -317,7 +317,7 @@ def became(name: str, program: str) -> IntegrationLost:
 
 
 def asked_at_start(name: str) -> IntegrationLost:
-    """Why session ``name`` runs nothing yet: a start file waits for somebody to type."""
+    """Return the error for a session whose start files wait for input."""
     return IntegrationLost(
         f"the start files of {name!r} wait for input",
         suggestion="look with read_screen and answer with send_input, or set session.user_rc = false in the"
@@ -326,7 +326,7 @@ def asked_at_start(name: str) -> IntegrationLost:
 
 
 def not_started(name: str, seconds: float) -> IntegrationLost:
-    """Why session ``name`` runs nothing yet."""
+    """Return the error for a session whose start files have run for so many seconds."""
     return IntegrationLost(
         f"the shell of {name!r} has not finished its start files after {seconds:.0f} s",
         suggestion="look with read_screen; a start file may be waiting for input or running something long",
@@ -334,7 +334,7 @@ def not_started(name: str, seconds: float) -> IntegrationLost:
 
 
 def not_running(name: str, command_id: str, state: str) -> NothingRunning:
-    """Why there is nothing to interrupt, signal or type to in session ``name``."""
+    """Return the error for an interrupt, signal or input when the command, or any command, does not run."""
     which = f"command {command_id[:60]!r} does not run" if command_id else "no command is running"
     return NothingRunning(
         f"{which} in session {name!r} (state {state})",
@@ -343,7 +343,7 @@ def not_running(name: str, command_id: str, state: str) -> NothingRunning:
 
 
 def header_of(record: CommandRecord, trigger_offset: int) -> str:
-    """One line for the command file from which ``parse_header`` restores what was begun."""
+    """Return the line of the command file from which ``parse_header`` restores the record and the offset."""
     return "ai-session " + _encode(
         {
             "id": record.command_id,
@@ -359,13 +359,13 @@ def header_of(record: CommandRecord, trigger_offset: int) -> str:
 
 
 def note_typed(directory: Path, record: CommandRecord) -> None:
-    """Keep what is about to be typed at the prompt for ``begun_last``; without room a next daemon does not know it."""
+    """Store what is about to be typed at the prompt for ``begun_last``. Does nothing if the disk is full."""
     with contextlib.suppress(OSError):
         replace_file(directory / TYPED, f"# {header_of(record, record.start_offset)}\n")
 
 
 def begun_last(directory: Path) -> tuple[CommandRecord, int, bool] | None:
-    """What was begun last in ``directory``, the log offset where, and whether it was typed at the prompt."""
+    """Return the latest command of ``directory``, the log offset of its trigger, and whether it was typed; or None."""
     command, typed = parse_header(directory), parse_header(directory, TYPED)
     if typed is not None and (command is None or command[1] <= typed[1]):
         return *typed, True
@@ -373,7 +373,7 @@ def begun_last(directory: Path) -> tuple[CommandRecord, int, bool] | None:
 
 
 def parse_header(directory: Path, name: str = "c") -> tuple[CommandRecord, int] | None:
-    """The command begun last in ``directory`` and the log offset of its trigger; None when there was none."""
+    """Return the command in the header of a file in ``directory`` and the log offset of its trigger, or None."""
     try:
         with open(directory / name, "rb") as file:
             line = file.readline(65536)
@@ -402,16 +402,16 @@ def parse_header(directory: Path, name: str = "c") -> tuple[CommandRecord, int] 
 
 @lru_cache(maxsize=16)
 def corrupted_by_cuts(version: str) -> bool:
-    """Whether that is a bash whose memory is damaged when it evaluates a text that ends within a substitution.
+    """Report whether ``version`` is of a bash that corrupts its memory evaluating a text cut within a substitution.
 
-    Mended in 5.2.21; only bash itself writes its version so.
+    Fixed in bash 5.2.21. Only bash itself writes its version in this form.
     """
     numbers = re.match(r"(\d+)\.(\d+)\.(\d+)\(", version)
     return numbers is not None and tuple(map(int, numbers.groups())) < (5, 2, 21)
 
 
 def keep_stdin(directory: Path, data: bytes | None) -> str:
-    """Where the next command's standard input lies; empty without any."""
+    """Store the standard input of the next command and return the file's path; empty if ``data`` is None."""
     if data is None:
         return ""
     path = directory / "stdin"
@@ -431,7 +431,7 @@ def command_text(
     dropped: str = "",
     again: bool = False,
 ) -> CommandText:
-    """What the shell of that ``version`` is to run for ``record``, with a title for people who watch."""
+    """Return what a shell of this ``version`` is to run for ``record``, with a title for people who watch."""
     first, _, rest = record.command.partition("\n")
     title = "".join(c if c.isprintable() else " " for c in brief(first, TITLE_CHARS)) + (" …" if rest else "")
     return CommandText(

@@ -1,8 +1,8 @@
-"""Finds out what became of a command whose end was not reported: decides, from the kernel's evidence, what to do next.
+"""The steps that find out what became of a command whose end was not reported, chosen by the kernel's evidence.
 
-Marks can be lost: the shell was replaced by another one, its hooks were taken away, it can open no file. What it does
-is then asked of the kernel (who leads the terminal, in which mode it is, whether the shell sleeps in reading it) and of
-the shell itself. Time only says when to look again. No I/O.
+Marks can be lost: the shell was replaced by another one, its hooks were removed, it can open no file. The kernel then
+shows what the shell does (which process group leads the terminal, in which mode the terminal is, whether the shell
+sleeps reading it), and the shell itself is asked. Time only decides when to check again. No I/O.
 """
 
 from __future__ import annotations
@@ -11,39 +11,40 @@ from dataclasses import dataclass
 from enum import Enum, auto
 
 LOOK_SECONDS = 0.3
-"""Between two looks. Nothing is done before two of them agree, with no output between."""
+"""The time between two checks. Nothing is done before two of them agree, without output between them."""
 
 
 class Step(Enum):
-    """What the owner of the terminal is to do."""
+    """What the session is to do next."""
 
     WAIT = auto()
     CONTINUE = auto()
-    """Continue the stopped shell: nobody else can."""
+    """Continue the stopped shell, because no other process does."""
     STARTED = auto()
-    """The command runs, only its start mark was lost."""
+    """Record that the command runs: only its start mark was lost."""
     ASK = auto()
     """Press the key that only a prompt answers."""
     PROBE = auto()
-    """Have the shell say what became of the command."""
+    """Ask the shell what became of the command."""
     CLEAR = auto()
-    """The same after Ctrl-C, which ends a line that continues."""
+    """Ask it after Ctrl-C, which drops an incomplete line."""
     REINTEGRATE = auto()
-    """The same after the integration was read again."""
+    """Ask it after the integration was read again."""
     RESTORE = auto()
-    """The same after whatever hides the shell's own builtins was taken away."""
+    """Ask it after the functions and aliases that hide the shell's builtins were removed."""
     GIVE_UP = auto()
 
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """What the kernel says of a session's shell at one moment.
+    """What the kernel shows of a session's shell at one moment.
 
-    ``leads``: it has the terminal. ``reads``: the terminal is in its prompt's mode, too, and it sleeps in reading it,
-    with nothing unread: at its prompt, or for a command that asks with the shell's own line editor. ``executing``: it
-    has the command file open; None: this shell would not show it. ``replaced``: it is another program than was started.
-    ``stopped``: by a signal. ``at_prompt``: it reads in the place in its program where it reads at its prompt; no
-    command reads there. ``switches``: how often it went to sleep, which shows whether it has read what was typed.
+    ``leads``: it has the terminal. ``reads``: the terminal is also in the mode of its prompt, and it sleeps reading it,
+    with nothing unread: at its prompt, or for a command that reads with the shell's own line editor. ``executing``: it
+    has the command file open; None if this shell does not keep it open. ``replaced``: it is not the program that was
+    started. ``stopped``: by a signal. ``printed``: the end of its output. ``at_prompt``: it reads at the position in
+    its program at which it reads its prompt; no command reads there. ``switches``: how often it went to sleep, which
+    shows whether it has read what was typed.
     """
 
     leads: bool
@@ -66,37 +67,38 @@ NOT_STARTED = (*ASKED, Step.CLEAR, Step.REINTEGRATE, Step.RESTORE, Step.GIVE_UP)
 
 
 class Recovery:
-    """Of one command, or of a shell that starts. Show it what was seen, in order; it names the next step.
+    """The recovery of one command, or of a shell that starts. ``next`` takes the evidence in order.
 
-    ``in_vain``: a shell that reads was asked whether it is at its prompt and did not answer, so the command reads.
+    ``prompt``: a prompt was shown since the command began. ``in_vain``: a shell that reads was asked whether it is at
+    its prompt and did not answer, so the command reads.
     """
 
     def __init__(self) -> None:
         self.prompt = False
         self._seen: Evidence | None = None
-        self._begin_anew()
+        self._start_over()
 
     def confirm(self) -> None:
-        """A prompt was shown since the command began. Only one that answers is proof: the others may be old ones."""
+        """Record a prompt since the command began. It is proof only after a question: others may be old ones."""
         self.prompt = True
         self._answered = self._answered or self.asking
 
     @property
     def asking(self) -> bool:
-        """Whether something was typed to find out, and may still be answered."""
+        """Whether the shell was asked something that it may still answer."""
         return self._taken > 0 and not self.in_vain
 
     def again(self) -> None:
-        """The command is begun once more."""
+        """Forget everything, because the command is begun once more."""
         self.prompt = False
         self._seen = None
-        self._begin_anew()
+        self._start_over()
 
     def untaken(self) -> None:
-        """The last step could not be taken: it counts for nothing."""
-        self._begin_anew()
+        """Record that the last step could not be taken."""
+        self._start_over()
 
-    def _begin_anew(self) -> None:
+    def _start_over(self) -> None:
         self.in_vain = False
         self._ladder: tuple[Step, ...] = ()
         self._taken = 0
@@ -104,13 +106,13 @@ class Recovery:
         self._answered = False
 
     def next(self, seen: Evidence, *, started: bool, answers: bool) -> Step:
-        """The step to take; ``answers``: the shell knows the key that only a prompt answers."""
+        """Return the step to take. ``answers``: the shell knows the key that only a prompt answers."""
         before = self._seen
         self._seen = seen
         if seen.stopped:
             return Step.CONTINUE
         if not seen.leads or (self.in_vain and seen != before):
-            self._begin_anew()
+            self._start_over()
         if not seen.reads:
             return Step.WAIT
         if seen.executing:
@@ -120,18 +122,18 @@ class Recovery:
         return self._climb(seen, started, answers)
 
     def _climb(self, seen: Evidence, started: bool, answers: bool) -> Step:
-        ladder = self._chosen(seen, started, answers)
+        ladder = self._steps_for(seen, started, answers)
         if ladder is not self._ladder:
             self._ladder = ladder
             self._taken = 0
         if self._taken == len(ladder):
             self.in_vain = True
             return Step.WAIT
-        self._taken = self._taken + 1
+        self._taken += 1
         self._switches = seen.switches
         return ladder[self._taken - 1]
 
-    def _chosen(self, seen: Evidence, started: bool, answers: bool) -> tuple[Step, ...]:
+    def _steps_for(self, seen: Evidence, started: bool, answers: bool) -> tuple[Step, ...]:
         if seen.replaced:
             return REPLACED
         if seen.executing is False or (started and seen.at_prompt) or self._answered or (self.prompt and not answers):

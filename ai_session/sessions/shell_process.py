@@ -15,21 +15,20 @@ from ai_session.shells.base import Shell
 from ai_session.system import foreground, processes, terminal_device
 
 GONE = Evidence(leads=False, reads=False, stopped=False, executing=None, replaced=False, printed=0)
-"""What is known of a shell that has ended."""
+"""The evidence of a shell that has ended."""
 
 UNSEEN = (-1, 0)
 """The position of a prompt that cannot be known: no process waits there."""
 
 READS_LINES = 512
-"""A shell without a line editor reads at its prompt by so many bytes and more; its ``read`` takes them one by one."""
-
+"""The least bytes that a shell without a line editor asks for at its prompt; its ``read`` asks for one at a time."""
 
 BASH_READS = 4096
-"""By so many bytes bash's ``read`` reads, and by fewer bash does at its prompt."""
+"""The bytes that bash's ``read`` asks for; at its prompt bash asks for fewer."""
 
 
 class ShellProcess:
-    """Of one terminal. ``files`` is where the shell finds what it reads of ours."""
+    """The shell of one terminal. ``files`` is the directory of its integration."""
 
     def __init__(self, terminal: Terminal, level: SandboxLevel, files: Path) -> None:
         self._terminal = terminal
@@ -41,22 +40,22 @@ class ShellProcess:
 
     @property
     def pid(self) -> int:
-        """Its own, or that of what makes its box before it is there."""
+        """The shell's process id; that of the program that makes its box until the shell exists."""
         self._boxed = self._boxed or processes.boxed(self._terminal.pid, self._level)
         return self._boxed or self._terminal.pid
 
     def started(self) -> None:
-        """It has said so: what it is now is what was started."""
+        """Record that the shell has reported its start: its present program is the one that was started."""
         self._image = processes.image(self.pid)
         self._prompt_position = None
 
     @property
     def prompt_known(self) -> bool:
-        """Whether it is known where in its program it reads at its prompt, or that this cannot be known."""
+        """Whether the position in its program at which it reads at its prompt is known, or cannot be known."""
         return self._prompt_position is not None
 
     def note_prompt(self, shell: Shell) -> None:
-        """Remember where in its program it reads now, at its prompt; do nothing if it does not read yet."""
+        """Store the position in its program at which it reads now, at its prompt. Does nothing if it does not read."""
         if self.owes() or self.input_mode() is None or not self._reads_as_prompt(shell):
             return
         self._prompt_position = foreground.position(self.pid) or UNSEEN
@@ -69,43 +68,44 @@ class ShellProcess:
         return self.edits_lines() or size is None or size >= READS_LINES
 
     def reads_elsewhere(self, began_as: Shell) -> bool:
-        """Report whether it is known to read its terminal, but not where it does at its prompt."""
+        """Report whether it is known to read its terminal at another position in its program than at its prompt."""
         if self._prompt_position in (None, UNSEEN) or self.input_mode() is None:
             return False
         position = foreground.position(self.pid)
         return position not in (None, self._prompt_position) and not self.present(began_as)[1]
 
     def directory(self) -> str:
-        """The one it is in now; empty where nobody may know."""
+        """Return its current directory; empty if that cannot be read."""
         return processes.directory(self.pid)
 
     def holder(self) -> foreground.Foreground | None:
-        """The foreground process group of the terminal."""
+        """Return the foreground process group of the terminal."""
         return foreground.find(self.pid, self._terminal.tty)
 
     def is_at_work(self, holder: foreground.Foreground | None) -> bool:
-        """Whether it does not wait for its terminal, or has not read all of it; False where nobody can say."""
+        """Report whether it is not waiting for its terminal, or has not read all input; False if that is unknown."""
         if holder is None:
             return self._terminal.unsent > 0
         return not holder.leads_itself or self.owes() or self.input_mode() is None
 
     def owes(self) -> bool:
+        """Report whether it has not read all that was typed."""
         return bool(self._terminal.unsent or terminal_device.unread_bytes(self._terminal.tty))
 
     def input_mode(self) -> InputMode | None:
-        """How it waits for its terminal itself; it may have started others in its group."""
+        """Return how the shell itself waits for its terminal, None if it does not; others in its group may."""
         return foreground.input_mode_of(self.pid, self._terminal.tty)
 
     def is_busy(self) -> bool:
-        """Whether it is known not to wait for its terminal."""
+        """Report whether it is known not to wait for its terminal."""
         return foreground.is_busy(self.pid, self._terminal.tty)
 
     def rival(self) -> str:
-        """Another program that reads the same terminal and may take what is typed; empty where none is known."""
+        """Return the name of another program that reads the terminal and may take what is typed; empty if none does."""
         return foreground.rival(self.pid, self._terminal.tty)
 
     def edits_lines(self) -> bool:
-        """Whether the terminal is as a shell's own line editor sets it."""
+        """Report whether the terminal is in the mode that a shell's own line editor sets."""
         return foreground.line_edited(self._terminal.tty)
 
     def reads_unedited(self) -> bool:
@@ -113,7 +113,7 @@ class ShellProcess:
         return self.input_mode() == "line" and foreground.read_size(self.pid) != BASH_READS
 
     def present(self, began_as: Shell) -> tuple[Shell | None, bool]:
-        """Which shell it is now, if any, and whether that is another than was started."""
+        """Return which shell it is now, None if it is not a shell, and whether it is not the one that was started."""
         pid = self.pid
         arguments = processes.command_line(pid)
         called = os.path.basename(os.fsdecode(arguments.partition(b"\0")[0])).removeprefix("-")
@@ -127,8 +127,10 @@ class ShellProcess:
         return None, True
 
     def evidence(self, began_as: Shell, printed: int, *, may_read: bool, by_person: bool) -> Evidence:
-        """What says whether it runs something: a command of ours, or a line that a person typed. ``printed`` is where
-        its output ends; ``may_read`` is False where what it reads would say nothing of that."""
+        """Return the evidence of whether it runs something: a command of ours, or with ``by_person`` a typed line.
+
+        ``printed`` is the end of its output; with ``may_read`` False, whether it reads its terminal is not checked.
+        """
         pid = self.pid
         stopped, leads = processes.stopped(pid), foreground.leads(pid)
         reads, executing, replaced, at_prompt = False, None, False, False

@@ -1,4 +1,4 @@
-"""What the marks say of a shell: up, at its prompt, last exit code, directory. No I/O."""
+"""The state of a shell as its marks report it: up, at its prompt, last exit code, directory. No I/O."""
 
 from __future__ import annotations
 
@@ -6,19 +6,19 @@ from ai_session.models import ExitStatus, SandboxLevel
 from ai_session.terminal.marks import Mark, MarkKind
 
 _SIGNALS_AS_CODES = (SandboxLevel.BWRAP, SandboxLevel.BWRAP_NOPROC)
-"""Boxes that report a death by signal as a shell does: 128 plus the signal's number."""
+"""Boxes that report the end by a signal as a shell does: 128 plus the signal's number."""
 
 PROMPTS = (MarkKind.COMMAND_FINISHED, MarkKind.PROMPT_START, MarkKind.PROMPT_READY)
-"""Marks that come right before the shell reads its next line, or while it does."""
+"""Marks that are printed right before the shell reads its next line, or while it reads."""
 
 
 class ShellState:
-    """The fold of all marks seen so far; ``apply`` them in order.
+    """The state after all marks so far, which ``apply`` takes in order.
 
-    ``ready`` means the prompt is drawn and takes a line (for a shell without a line editor: is about to be drawn).
+    ``ready``: the prompt is drawn and accepts a line (for a shell without a line editor: is about to be drawn).
     ``as_typed``: it has traps that notice how a command is run. ``human_line``: a line that a person typed runs, or is
-    ``incomplete``. ``prompts`` counts those that followed typed lines, ``lines`` those of a line editor, also for the
-    rest of a line; ``prompt_end`` is the offset after the mark of the last prompt, 0 if there is none.
+    ``incomplete``. ``prompts`` counts the prompts after typed lines, ``lines`` all those of a line editor, including
+    those for the rest of a line; ``prompt_end`` is the offset after the mark of the last prompt, 0 if there is none.
     """
 
     def __init__(self, cwd: str, *, line_editor: bool) -> None:
@@ -30,7 +30,7 @@ class ShellState:
         self.reset()
 
     def reset(self) -> None:
-        """A new shell process takes over; directory and version stay until it reports its own."""
+        """Begin again for a new shell process. Directory and version remain until it reports its own."""
         self.up = False
         self.ready = False
         self.human_line = self.incomplete = False
@@ -41,7 +41,10 @@ class ShellState:
         self.prompt_end = 0
 
     def exit_status(self, status: ExitStatus, level: SandboxLevel) -> ExitStatus:
-        """How the shell ended, from what its terminal's own process in a box of ``level`` ended with, and the marks."""
+        """Return how the shell ended, from its marks and the ``status`` of the process that has its terminal.
+
+        In a box of ``level`` that process may be the program that made the box.
+        """
         if self.exit_code is not None:
             return ExitStatus(code=self.exit_code) if status.code is None and status.signal is None else status
         if level in _SIGNALS_AS_CODES and status.code is not None and status.code > 128:
@@ -49,14 +52,14 @@ class ShellState:
         return status
 
     def prompt_proven(self) -> None:
-        """Note that it reads the next line at its prompt, though no mark says so."""
+        """Record that it reads the next line at its prompt, although no mark reported that."""
         self.human_line = self.incomplete = False
         self.ready = self.up
 
     def apply(self, mark: Mark) -> None:
-        """Take in the next mark."""
+        """Update the state by the next mark."""
         kind = mark.kind
-        # Who reports anything has read its start files.
+        # A shell that reports anything has read its start files.
         self.up = self.up or kind not in (MarkKind.SHELL_EXITED, MarkKind.SHELL_STARTED, MarkKind.CAUGHT_UP)
         if kind in PROMPTS or (kind is MarkKind.AT_PROMPT and mark.flags == "p"):
             self.prompt_end = mark.end
@@ -72,15 +75,15 @@ class ShellState:
             self.human_line = False
             self.as_typed = mark.flags == "t"
         elif kind is MarkKind.AT_PROMPT:
-            # A line of a person's own may read with the line editor, in no file either; one that is not complete has
-            # the line editor, too.
+            # A line that a person typed may itself read with the line editor, and an incomplete one has the line
+            # editor, too.
             self.human_line = self.human_line and (mark.flags != "p" or self.incomplete)
             self.ready = self.ready or not self.human_line
         elif kind is MarkKind.SHELL_STARTED:
             self.reset()
             self.up = True
             self.version = mark.version
-            # The first prompt follows on no line.
+            # No line precedes the first prompt.
             self._after_command = not self.line_editor
         elif kind is MarkKind.SHELL_EXITED:
             self.exit_code = mark.exit_code
@@ -88,7 +91,7 @@ class ShellState:
         elif kind in (MarkKind.COMMAND_FINISHED, MarkKind.PROMPT_START):
             self.last_exit = mark.exit_code or 0
             self.flags = mark.flags
-            # Not every shell can name it where a text uses PWD for something else.
+            # Not every shell can report its directory if a text uses PWD for another purpose.
             self.cwd = mark.cwd if mark.cwd.startswith("/") else self.cwd
             # The line that ran was that of the command.
             self.human_line = False

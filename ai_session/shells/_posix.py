@@ -1,5 +1,7 @@
-"""What shells have in common that know no more than POSIX. They read a sourced file piece by piece, so each command
-file is a new inode. Functions are not taken over by a next shell: POSIX cannot list them.
+"""The base of shells that offer no more than POSIX.
+
+They read a sourced file piece by piece, so each command file is a new inode. Functions do not survive a restart of the
+shell, because POSIX cannot list them.
 """
 
 from __future__ import annotations
@@ -26,8 +28,10 @@ from ai_session.shells.base import (
 
 
 class PosixShell:
-    """Base of such a shell, which has ``name``, ``names`` and how it is started where that is not as here: it reads
-    ``$ENV``, which is ours first and reads the person's. Implements ``Shell``."""
+    """A shell that reads ``$ENV``: first our file, which then reads the person's own. Implements ``Shell``.
+
+    Subclasses set ``name`` and ``names``, and override ``options`` if the shell needs arguments.
+    """
 
     name: str
     names: tuple[str, ...]
@@ -43,7 +47,7 @@ class PosixShell:
     files = 16
 
     def find(self, wanted: str = "") -> str:
-        """A version may follow the name, and busybox stands in for a missing ``ash``."""
+        """Accept a version after the name, and use busybox if ``ash`` is missing."""
         return find_executable(wanted or self.names[0], self.names)
 
     def install(
@@ -51,7 +55,7 @@ class PosixShell:
     ) -> Integration:
         quoted = quote(str(directory))
         script = Path(__file__).with_name("integration.sh").read_text()
-        # Nothing switches aliases off in these shells, and one would change what is defined.
+        # These shells cannot switch aliases off, and an alias would change what is defined.
         names = " ".join(sorted(set(re.findall(r"__ais_\w+", script))))
         script = f"\\unalias {names} 2>/dev/null\n{script}"
         for name, value in (("DIR", quoted), ("N", nonce), ("ESC", "\x1b"), ("BEL", "\a"), ("KILL", "\x15")):
@@ -62,7 +66,7 @@ class PosixShell:
         lines = ["unset ENV" if before is None else f"ENV={quote(before)}; export ENV"]
         lines += ["__ais_n=1", f". {quoted}/integration"]
         if user_rc:
-            # As the shell itself would: $ENV is expanded; without it the Korn shells have files of their own.
+            # As the shell itself does: $ENV is expanded; without it the Korn shells read files of their own.
             lines += [
                 "case ${ENV-}${KSH_VERSION-} in",
                 "*MIRBSD*|*LEGACY*) __ais_q=${ENV:-$HOME/.mkshrc} ;;",
@@ -73,7 +77,7 @@ class PosixShell:
                 'if [ -f "$__ais_q" ]; then . "$__ais_q" || :; fi',
             ]
         lines += [
-            # The shells with a history cannot leave the trigger out of it; busybox would take 20 ms to write each line.
+            # The shells with a history cannot exclude the trigger from it; busybox would take 20 ms to write each line.
             "unset HISTFILE; HISTFILE=",
             f"if [ -f {quoted}/out/state ]; then . {quoted}/out/state 2>/dev/null || :; fi",
             'if [ -n "${AI_SESSION_CWD-}" ]; then cd -- "$AI_SESSION_CWD" 2>/dev/null || :; fi',
@@ -84,11 +88,11 @@ class PosixShell:
         return Integration((executable, *self.options(executable), "-i"), {"ENV": str(directory / "rc")})
 
     def options(self, executable: str) -> tuple[str, ...]:
-        """What makes it such a shell, between its path and ``-i``."""
+        """Return the arguments between the shell's path and ``-i``."""
         return ()
 
     def draws_before_ready(self, version: str) -> bool:
-        """The shells that report a version have a line editor, and their mark is in front of the prompt."""
+        """Return False for the shells that report a version: they have a line editor, and print the mark first."""
         return not version
 
     def write_command(self, directory: Path, command: CommandText) -> bytes:
@@ -109,20 +113,20 @@ class PosixShell:
         begun = f"{command.seq},,*__ais_J=*) {undated(directory, BEGUN)}||{{ {refuse}; }} ;;"
         begin += f"\ncase $__ais_r,$__ais_J,$__ais_K in {begun} *) {refuse} ;; esac"
         if command.again:
-            # Where `_` must not change, each command fails after it was carried out, and what follows it is not read.
+            # If `_` must not change, each command fails after it was carried out, and what follows it is not read.
             begin = f"__ais_r={command.seq} __ais_J= __ais_v=1 __ais_t= __ais_z="
             begin += f"\ncase $(__ais_n {command.seq} {quote(title)} 2>/dev/null),$__ais_K in"
             begin += f" ok,*__ais_J=*) {undated(directory, BEGUN)}||__ais_r= ;; *) __ais_r= ;; esac"
         run = checked(directory, command, f'\\eval "$__ais_t"{text}')
         if command.again:
             run = f"case $__ais_r in {command.seq}) {run} ;; esac"
-        # Where no redirection is possible, how the text ended is known all the same.
+        # If no redirection is possible, it is still known how the text ended.
         end = '__ais_J=${__ais_J:-$?}\n\\__ais_e "$__ais_J"' + ("&&:" if limits else " 2>/dev/null&&:")
         replace(directory / "c", f"# {one_line(command.header)}\n{begin}\n{run}\n{end}\n")
         return b""
 
     def trigger(self, *, ready: bool, traced: bool = False) -> bytes:
-        """^U clears a half-typed line, by the kernel where the shell has no line editor."""
+        """Begin with ^U, which clears a half-typed line; without a line editor, the kernel does so."""
         return b'\x15 \\. "$__ais_f"\n'
 
     def write_probe(self, directory: Path, seq: int, aborted: int | None, number: int) -> bytes:
@@ -132,7 +136,7 @@ class PosixShell:
         return os.fsencode(f"\x15 \\. {probe(directory, 0, '$?' if status else None)}\n")
 
     def reintegrate(self, directory: Path, *, restore: bool = False) -> bytes:
-        """No function hides a special builtin of these shells."""
+        """Restore little, because no function can hide a special builtin of these shells."""
         # mksh executes lines after `set -n`, and nothing else.
         bare = " \\set +n; \\unset -f command printf print stty;" if restore else ""
         return os.fsencode(f"\x15{bare} \\. {quote(str(directory))}/integration\n")

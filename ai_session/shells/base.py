@@ -1,26 +1,26 @@
-"""What a shell must be able to do: start with our marks, take a command from a file, give its state back.
+"""The interface of a shell: it starts with our marks, runs commands from a file, and restores its state.
 
-Protocol on the wire (written to the terminal by the integration, read by ``marks``), nonce per session, sequence per
-command::
+The integration script writes marks to the terminal, which ``marks`` reads. The nonce is per session, the sequence
+number per command::
 
     ESC ] 7777 ; NONCE ; KIND [; FIELDS] BEL
-    R;pid;version              the shell is up (end of its rc)
-    C;seq;t0                   output of command seq begins after this mark
-    D;seq;status;t1;flags;cwd  ... and ends before this one; without a seq, asked: how the line typed last ended
-    Q[;p]                      asked, the line editor says that no command of ours reads; p: nor anything else, this is
-                               the prompt. There B follows
-    U;seq;number               asked, the shell says that it knows no command seq; number: of the question
-    P                          a line typed by a person starts to run
+    R;pid;version              the shell is up (end of its start files)
+    C;seq;t0                   the output of command seq begins after this mark
+    D;seq;status;t1;flags;cwd  ... and ends before this one; without a seq, an answer: how the last typed line ended
+    Q[;p]                      an answer of the line editor: no command of ours reads; p: nothing else does, this is
+                               the prompt, and B follows
+    U;seq;number               an answer of the shell: it knows no command seq; number: of the question
+    P                          a line typed by a person begins to run
     A;seq;status;t;flags;cwd   a prompt is about to be drawn (a seq here means D for a command that was aborted)
     B[;t]                      the prompt is drawn and the line editor is ready; t: there are traps that notice how
                                a command is run
-    L                          the line so far is not complete: the prompt for the rest of it
+    L                          the line so far is incomplete; this is the prompt for the rest of it
     X;seq;status;t;flags;cwd   the shell exits
 
-The session itself prints ``S;number`` to learn when it has read all that was printed before.
+The session itself prints ``S;number`` to learn when it has read all earlier output.
 
-Only a short trigger is typed; the command's text lies in a file, so nothing is echoed, cut at 4096 bytes or expanded
-by history.
+Only a short trigger is typed. The command's text is in a file, so it is not echoed, cut at 4096 bytes or expanded by
+history.
 """
 
 from __future__ import annotations
@@ -39,14 +39,14 @@ from ai_session.config import config
 from ai_session.errors import ShellUnavailable
 
 ASK = b"\x1b[7777z"
-"""What no keyboard sends; line editors that know it answer at their prompt, and only there."""
+"""A key that no keyboard sends. Line editors with our integration answer it at their prompt, and only there."""
 
 BEGUN = "out/__ais_begun"
-"""The file that the shell empties right before the text of a command: the kernel then dates it. So a command whose text
-was reached is never typed again."""
+"""The file that the shell truncates right before the text of a command, so that the kernel sets its time. A command
+whose text was reached is never typed again."""
 
 ANSWERED = "out/__ais_answered"
-"""The same when it has answered what became of a command."""
+"""The file that the shell truncates once it has answered what became of a command."""
 
 WHOLE = b"# end of state\n"
 """The last line of a saved state."""
@@ -66,14 +66,14 @@ class Integration:
 class CommandText:
     """One command for the shell.
 
-    ``header`` becomes a comment on the file's first line, read back by an adopting daemon. ``last_exit_code`` and
+    ``header`` becomes a comment on the file's first line, which an adopting daemon reads. ``last_exit_code`` and
     ``flags`` come from the latest mark and choose the cheapest prologue that keeps ``$?`` and ``set -x`` right.
-    ``title`` (one line, printable) is shown to an attached person in place of the trigger, below what became of the
+    ``title`` (one line, printable) is shown to an attached person in place of the trigger, below a notice of the
     ``dropped`` line, which was half typed; empty shows nothing.
-    ``check``: another process looks first whether the text ends where it should. Where not, nothing of it runs.
-    ``sound``: it surely ends there. ``line``: of a text that starts something in the background, the same in one line,
-    where that is possible. ``as_typed``: it would notice that it is not a line of the prompt. ``again``: the shell
-    was given it before and did not come to it, maybe because a reserved word is an alias.
+    ``check``: another process first checks that the text is complete; if it is not, nothing of it runs.
+    ``sound``: it is known to be complete. ``line``: a text that starts something in the background, as one line, if
+    that is possible. ``as_typed``: it would notice that it is not a line typed at the prompt. ``again``: the shell was
+    given it before and did not reach it, perhaps because a reserved word is an alias.
     """
 
     seq: int
@@ -94,99 +94,101 @@ class CommandText:
 
 
 class Shell(Protocol):
-    """One shell family. Stateless: everything about a session comes in as arguments."""
+    """One family of shells. Stateless: everything about a session is passed as an argument."""
 
     name: str
     names: tuple[str, ...]
-    """Names of the executables it drives, the last part of ``$SHELL`` or of what a caller asks for."""
+    """Names of its executables: the last part of ``$SHELL`` or of the path that a caller requests."""
     line_editor: bool
-    """True when PromptReady marks are sent, so that a half-typed line can be cleared before the trigger."""
+    """Whether it sends PromptReady marks, so that a half-typed line can be cleared before the trigger."""
     asks: bytes
-    """What to type to ask the line editor whether it is at its prompt; empty: it cannot be asked."""
+    """The key that asks the line editor whether it is at its prompt; empty if it cannot be asked."""
     shows_command: bool
-    """True when the shell has the command file open for as long as it runs the command."""
+    """Whether the shell has the command file open for as long as it runs the command."""
     needs_visible_group: bool
-    """True when it gives the terminal back, at ``exec``, to the process group that had it first, which must be one that
-    exists for it: in a process namespace of its own that is so only for a group made inside."""
+    """Whether it gives the terminal back, at ``exec``, to the process group that had it first. That group must exist
+    for the shell: in a process namespace, only one that was made inside it does."""
     reads_input: bool
-    """True when it reads lines from its standard input, wherever ``exec`` has that come from."""
+    """Whether it reads lines from its standard input, wherever ``exec`` has redirected that from."""
     copies_run: bool
-    """True when a copy of it in its own process group may be what a command left running (``set +m; (…) &``); else it
-    is one that its prompt was just about to run a program from."""
+    """Whether a copy of it in its own process group may be what a command left running (``set +m; (…) &``); if not,
+    such a copy is a fork that is about to execute a program for the prompt."""
     exits_late: bool
-    """True when ``exit`` in a command ends the command first, and the shell where its next prompt would be."""
+    """Whether ``exit`` in a command ends the command first, and the shell only at its next prompt."""
     silenced_by: str
     """An example of what keeps it from executing typed lines, for the reason of its end; empty if none is known."""
     continues_elsewhere: bool
-    """True when it reads the rest of an incomplete command in another place in its program than its first line, or its
-    line editor holds all of it."""
+    """Whether it reads the rest of an incomplete command at another position in its program than the first line, or
+    its line editor holds all of it."""
     files: int
-    """How many files it must be allowed to have open to take a command and to report how it ended."""
+    """How many open files it must be allowed to have to run a command and to report how it ended."""
 
     def find(self, wanted: str = "") -> str:
-        """Absolute path of the executable (``wanted`` may name one, e.g. ``/bin/dash``); raises ShellUnavailable."""
+        """Return the absolute path of the executable ``wanted``, a name or path. Raises ShellUnavailable."""
         ...
 
     def install(
         self, directory: Path, nonce: str, *, executable: str, user_rc: bool, login_env: Mapping[str, str]
     ) -> Integration:
-        """Write the integration into ``directory`` (private, 0700) and say how to start the shell.
+        """Write the integration into ``directory`` (private, 0700) and return how to start the shell.
 
         The shell itself writes only below ``directory/out``. With ``user_rc`` the person's own start files are read
-        first. If ``out/state`` exists (left by an exit), directory, exports, functions and aliases are restored.
+        first. If an exit left ``out/state``, directory, exports, functions and aliases are restored from it.
         """
         ...
 
     def draws_before_ready(self, version: str) -> bool:
-        """Whether the prompt is whole at its mark, so that what is printed after that is of background processes."""
+        """Report whether the prompt is complete at its mark, so that background processes print what follows it."""
         ...
 
     def write_command(self, directory: Path, command: CommandText) -> bytes:
-        """Put the command file in place so that a shell reading the previous one is not disturbed.
+        """Write the command file without disturbing a shell that reads the previous one.
 
-        The shell does what ``undated`` gives for ``BEGUN`` before it comes to the command's text, and not otherwise.
-
-        Gives what is to be typed after the trigger, mostly nothing.
+        The shell carries out what ``undated`` returns for ``BEGUN`` when it reaches the command's text, and only then.
+        Return what is to be typed after the trigger, which is mostly nothing.
         """
         ...
 
     def trigger(self, *, ready: bool, traced: bool = False) -> bytes:
-        """What to type. ``ready``: the line editor was seen ready, so a half-typed human line is cleared first.
+        """Return what to type to run the command file.
 
-        ``traced``: the shell would trace it.
+        ``ready``: the line editor was seen ready, so a half-typed line is cleared first. ``traced``: the shell has
+        ``set -x``.
         """
         ...
 
     def write_probe(self, directory: Path, seq: int, aborted: int | None, number: int) -> bytes:
-        """Put a file that only reports what became of command ``seq``, once more if it was reported before; what to
-        type, for a line editor that is ready.
+        """Write a file that only reports what became of command ``seq``, and return what to type to run it.
 
-        ``aborted`` is the exit code of one that was begun and did not end; None where nobody can know it. ``number``
-        comes back with the answer that it was never begun.
+        The line editor, if there is one, must be ready. An earlier report is repeated. ``aborted`` is the exit code of
+        a command that was begun and did not end, None if it is unknown. ``number`` is part of the answer that the
+        command was never begun.
         """
         ...
 
     def write_line_probe(self, directory: Path, *, status: bool) -> bytes:
-        """The same for the line that was typed last and has ended: ``status`` if the shell's present status is that
-        line's; otherwise the answer has none."""
+        """Write a file that reports how the last typed line ended, and return what to type to run it.
+
+        With ``status`` the answer has the shell's present status, which must be that of the line; else it has none.
+        """
         ...
 
     def reintegrate(self, directory: Path, *, restore: bool = False) -> bytes:
-        """What to type into a bare shell of the same kind (after ``exec bash``) to get the marks back.
+        """Return what to type into a bare shell of the same kind (after ``exec bash``) to get the marks back.
 
-        ``restore``: functions of the person's own that hide what this needs are taken away first.
+        ``restore``: the person's functions that hide required builtins are removed first.
         """
         ...
 
     def strip_trace(self, output: bytes, nonce: str) -> bytes:
-        """``output`` without the trace lines of our own trailer that ``set -x`` in the command itself caused."""
+        """Return ``output`` without the trace of our own trailer, which ``set -x`` in the command caused."""
         ...
 
 
 def find_executable(wanted: str, names: tuple[str, ...]) -> str:
-    """Absolute path of ``wanted`` (a name or path; a version may follow: ``bash-5.2``) if it is one of ``names``.
+    """Return the absolute path of ``wanted``, a name or path, if its name without a version is one of ``names``.
 
-    busybox stands in for a missing ``ash``. Raises ShellUnavailable naming what is installed.
+    busybox replaces a missing ``ash``. Raises ShellUnavailable, which names the installed shells.
     """
     name = os.path.basename(wanted)
     if name in names or re.sub(r"[-.0-9]+\Z", "", name) in names:
@@ -199,7 +201,7 @@ def find_executable(wanted: str, names: tuple[str, ...]) -> str:
 
 
 def _found(program: str) -> str | None:
-    """A path that was given is meant; a name is not looked up where agents leave programs."""
+    """Return the path of a program, or None. Names are not looked up in directories that agents can write to."""
     if os.path.dirname(program):
         return shutil.which(program)
     return shutil.which(program, path=config.outside_path()) or shutil.which(program, path=os.defpath)
@@ -230,14 +232,13 @@ exec { $ARGV[0] } @ARGV;
 """,
     ),
 }
-"""Programs of most systems that can begin a process group and give it the terminal, and how."""
+"""Programs of most systems that can begin a process group and give it the terminal, with the arguments for that."""
 
 
 def group_leader() -> tuple[str, ...]:
-    """Arguments before others that begin a process group with the terminal and continue as these; none without the
-    means.
+    """Return the arguments before a command line that run it as the leader of a new foreground process group.
 
-    Only what lies where every box shows it is named.
+    Empty if no program can do that. Only programs in directories that every box shows are used.
     """
     for name, arguments in LEADER.items():
         if found := shutil.which(name, path="/usr/bin:/bin"):
@@ -246,12 +247,12 @@ def group_leader() -> tuple[str, ...]:
 
 
 def quote(text: str) -> str:
-    """``text`` as one word of a POSIX shell."""
+    """Return ``text`` quoted as one word of a POSIX shell."""
     return "'" + text.replace("'", "'\\''") + "'"
 
 
 def checked(directory: Path, command: CommandText, run: str) -> str:
-    """``run``, for a bash, after another one has read ``command`` without executing it and found its end."""
+    """Return ``run`` for a bash, preceded by a check, if ``command`` wants it, by another bash that it is complete."""
     if not command.check:
         return run
     replace(directory / "text", command.text + "\n")
@@ -261,11 +262,9 @@ def checked(directory: Path, command: CommandText, run: str) -> str:
 
 
 def probe(directory: Path, seq: int, aborted: int | str | None, number: int = 0) -> str:
-    """Write the file that asks what became of command ``seq``, 0 for a line that was typed, and return its path; the
-    same in every shell.
+    """Write the file that asks what became of command ``seq``, 0 for a typed line, and return its path, quoted.
 
-    It is another than the command's: whoever reads one of them by what was typed for the other would run a command
-    twice.
+    The file is not that of the command: a shell that read one by the trigger of the other would run a command twice.
     """
     path = directory / "p"
     undated(directory, ANSWERED)
@@ -274,10 +273,12 @@ def probe(directory: Path, seq: int, aborted: int | str | None, number: int = 0)
 
 
 def undated(directory: Path, file: str) -> str:
-    """From this call on the shell has not come to ``file``, until it carries out what is given: a redirection alone,
-    which no name of the person's can hide."""
+    """Reset the time of ``file`` to 0 and return a redirection with which the shell sets it again.
+
+    It is only a redirection, because no function or alias of the person can hide that.
+    """
     path = f"{directory}/{file}"
-    # What is the shell's to change is never followed.
+    # The shell may have replaced the file by a link, which is not followed.
     with contextlib.suppress(OSError):
         try:
             os.utime(path, ns=(0, 0), follow_symlinks=False)
@@ -289,7 +290,7 @@ def undated(directory: Path, file: str) -> str:
 
 
 def make_again(directory: Path) -> None:
-    """A private directory, where a command removed it, or put something else there. Raises OSError."""
+    """Make a private directory again after a command removed it or replaced it. Raises OSError."""
     try:
         directory.mkdir(mode=0o700, exist_ok=True)
     except (FileExistsError, NotADirectoryError):
@@ -298,7 +299,7 @@ def make_again(directory: Path) -> None:
 
 
 def dated(directory: Path, file: str) -> bool:
-    """Whether the shell may have come to ``file`` since; False is proof that it has not."""
+    """Report whether the shell may have reached ``file`` since ``undated``; False proves that it has not."""
     try:
         return os.lstat(directory / file).st_mtime_ns != 0
     except OSError:
@@ -306,12 +307,12 @@ def dated(directory: Path, file: str) -> bool:
 
 
 def one_line(text: str) -> str:
-    """``text`` with a blank for every character that is not printable."""
+    """Return ``text`` with a space in place of every character that is not printable."""
     return text if text.isprintable() else "".join(c if c.isprintable() else " " for c in text)
 
 
 def title_of(command: CommandText) -> str:
-    """What a person sees in place of the trigger; nothing without a title."""
+    """Return what a person sees in place of the trigger; empty without a title."""
     if not command.title:
         return ""
     dropped = f"\x1b[2mhalf-typed line dropped: {one_line(command.dropped)}\x1b[22m\r\n" if command.dropped else ""
@@ -319,7 +320,7 @@ def title_of(command: CommandText) -> str:
 
 
 def replace(path: Path, text: str) -> None:
-    """Put a new file, readable for its owner only, in the place of ``path``."""
+    """Replace ``path`` by a new file, atomically; it is readable by its owner only."""
     new = path.with_name(path.name + ".new")
     fd = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
     try:
@@ -332,8 +333,10 @@ def replace(path: Path, text: str) -> None:
 
 
 def prepare_out(directory: Path) -> None:
-    """Make the part that the shell writes to, ``directory/out``, and drop a saved state whose shell was killed while
-    it wrote. A boxed shell may have put anything there: links and pipes are not followed or waited for."""
+    """Make ``directory/out``, to which the shell writes, and remove a saved state that is incomplete.
+
+    A boxed shell may have put anything there, so links are not followed and pipes are not waited for.
+    """
     path = directory / "out" / "state"
     path.parent.mkdir(mode=0o700, exist_ok=True)
     try:

@@ -1,4 +1,4 @@
-"""bash 4.4 and later. Its command file may be rewritten in place: bash reads a sourced file in one go."""
+"""bash 4.4 and later. Its command file is rewritten in place, because bash reads a sourced file at once."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ from ai_session.shells.base import (
 )
 
 SEES_ITSELF = re.compile(r"\b(?:DEBUG|ERR|RETURN|xtrace|eval)\b|\bset\s+-\w*x")
-"""What makes a command see how it is run, or say so in its errors."""
+"""Texts that can notice how they are run, or whose errors show it."""
 
 DOCUMENT = re.compile(r"(?<!<)<<(?!<)")
 END = '\\__ais_e "${__ais_J:-$?}" "$_" "${PIPESTATUS[@]}"'
 KEEP = '__ais_J=$? __ais_y=$_ __ais_Y="${PIPESTATUS[@]}"\n'
-"""Without a parenthesis: after a nested evaluation that failed, bash knows none there."""
+"""It has no parenthesis, which bash does not accept there after a nested evaluation that failed."""
 
 
 class Bash:
-    """The fast path costs no fork and no function call before the command. Implements ``Shell``."""
+    """bash, with no fork and no function call before most commands. Implements ``Shell``."""
 
     name = "bash"
     names = ("bash",)
@@ -48,25 +48,25 @@ class Bash:
     files = 5
 
     def find(self, wanted: str = "") -> str:
-        """A version may follow the name (``bash-5.2``)."""
+        """Accept a version after the name (``bash-5.2``)."""
         return find_executable(wanted or "bash", self.names)
 
     def install(
         self, directory: Path, nonce: str, *, executable: str, user_rc: bool, login_env: Mapping[str, str]
     ) -> Integration:
-        """bash itself reads the system's bash.bashrc, as for any interactive shell."""
+        """Read the person's start file from our own; bash itself reads the system's bash.bashrc first."""
         quoted = quote(str(directory))
         script = Path(__file__).with_name("integration.bash").read_text()
         write(directory / "integration", script.replace("@DIR@", quoted).replace("@N@", nonce))
         prepare_out(directory)
         env: dict[str, str] = {}
         start = f"{quoted}/integration"
-        # A start file that fails half way ends all of them: the prompt hook then still reads the integration.
-        last_words = f'builtin printf "\\e]7777;{nonce};X;;%s;;;\\a" "$?" >/dev/tty'
-        # Where a start file made the hook read-only it stays, and must not read the integration again.
+        # A start file that fails halfway ends all of them; the prompt hook then still reads the integration.
+        report_exit = f'builtin printf "\\e]7777;{nonce};X;;%s;;;\\a" "$?" >/dev/tty'
+        # If a start file made the hook read-only it remains, and must not read the integration again.
         late = f"if [[ ${{__ais_n-}} ]]; then . {start}; fi"
         lines = [
-            f"builtin trap {quote(last_words)} EXIT",
+            f"builtin trap {quote(report_exit)} EXIT",
             f"__ais_n=1 PROMPT_COMMAND[7777]={quote(late)}",
         ]
         own = "~/.bashrc"
@@ -89,13 +89,13 @@ class Bash:
 
     def write_command(self, directory: Path, command: CommandText) -> bytes:
         flags, code = command.flags, command.last_exit_code & 255
-        # A backslash at the very end of its text trips eval.
+        # eval fails on a text that ends with a backslash.
         text = command.text + ("\n\n" if command.text.endswith("\\") else "\n")
         redirections = f" <{quote(command.stdin_path)}" if command.stdin_path else ""
         redirections += f" 2>|{quote(command.stderr_path)}" if command.stderr_path else ""
         title = title_of(command)
         traps = "\\__ais_t" if "trap" in text or "source" in text or ". " in text else ""
-        # No reserved word stands where the person's aliases count: any of them may be one.
+        # No reserved word is used where aliases are expanded, because any of them may be an alias.
         lines, more = [f"# {one_line(command.header)}"], b""
         traced = "".join(flag for flag in "xv" if flag in flags)
         begun = f"((__ais_r=={command.seq}))&&{undated(directory, BEGUN)}||__ais_r="
@@ -106,10 +106,10 @@ class Bash:
             errors = f" 2>|{quote(command.stderr_path)}" if command.stderr_path else ""
             look = f"__ais_J= __ais_w={evaluated};\\__ais_look {quote(str(directory))}/text{errors};"
             evaluated, redirections = '"$__ais_w"', redirections.replace(" 2>|", " 2>>")
-        # A text that is not to be evaluated cannot even be expanded.
+        # If the text must not be evaluated, the guard divides by zero, which ends the line before anything is expanded.
         guarded = f'"${{__ais_z:1/(__ais_r=={command.seq}),__ais_i}}"{evaluated}{redirections}'
         as_typed = command.as_typed or traced == "x" or SEES_ITSELF.search(text)
-        # In an alias bash finds no document, and a text that does not end where it should continues with what is typed.
+        # bash finds no here-document in an alias, and an incomplete text would continue with what is typed.
         if as_typed and command.sound and "v" not in traced and not DOCUMENT.search(text) and not redirections:
             run = f"{command.seq} {code} {quote(title)} '{traced}' '{traps}' {quote(begun)}"
             lines += [
@@ -132,7 +132,7 @@ class Bash:
             # As the left side of || a failing status does not end a set -e shell.
             status = f'\\__ais_s {code} "$__ais_y"&&__ais_r=||' if code else '\\builtin : "$__ais_y";'
             private = '\\builtin export -n "${!__ais_@}";' if "a" in flags else ""
-            # One list: what cannot be assigned ends it, and a builtin that is hidden sets nothing.
+            # One list, because a failed assignment ends it; a builtin that a function hides sets nothing.
             names = f"__ais_r= __ais_J= __ais_w=. __ais_o=. __ais_le=0;\\builtin printf -v __ais_r %s {command.seq}"
             free = f'\\builtin [ "$__ais_r,$__ais_J,$__ais_z,$__ais_w,$__ais_o" = {command.seq},,,.,. ]'
             lines += [
@@ -158,7 +158,7 @@ class Bash:
         # In POSIX mode no function hides unset.
         posix = " POSIXLY_CORRECT=1; \\unset -f builtin unset . source enable; \\unset POSIXLY_CORRECT;"
         posix += " \\enable builtin . eval return;"
-        # Before the line, for what PS0 does may end it.
+        # The key comes before the line, because PS0 may end the line.
         key = "\x1b[7777y" if restore else ""
         return os.fsencode(f"{key}\x15{posix if restore else ''} \\. {quote(str(directory))}/integration\n")
 
@@ -170,8 +170,8 @@ class Bash:
 
 
 def write(path: str | Path, text: str) -> None:
-    """Replace the file's content in place, readable for its owner only."""
-    # Cutting the rest off afterwards takes 5 us, O_TRUNC 7.5.
+    """Replace the content of the file in place; a new file is readable by its owner only."""
+    # Truncating afterwards takes 5 µs, O_TRUNC 7.5 µs.
     fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         data = text.encode("utf-8", "surrogateescape")

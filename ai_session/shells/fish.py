@@ -23,8 +23,10 @@ from ai_session.shells.base import (
 
 
 class Fish:
-    """fish reads the person's configuration by itself; the integration follows as its init command.
-    Implements ``Shell``."""
+    """fish, which reads the person's configuration itself and then our integration, its init command.
+
+    Implements ``Shell``.
+    """
 
     name = "fish"
     names = ("fish",)
@@ -40,7 +42,7 @@ class Fish:
     files = 12
 
     def find(self, wanted: str = "") -> str:
-        """A version may follow the name (``fish-3.6``)."""
+        """Accept a version after the name (``fish-3.6``)."""
         return find_executable(wanted or "fish", self.names)
 
     def install(
@@ -53,7 +55,7 @@ class Fish:
         begin = [f"set -g __ais_n 1; source {quoted}/integration"]
         if user_rc:
             return Integration((executable, "-i", "--init-command", begin[0]), {})
-        # --no-config came with 3.4; an empty configuration folder does the same everywhere.
+        # --no-config exists since 3.4; an empty configuration directory has the same effect in every version.
         before = login_env.get("XDG_CONFIG_HOME")
         begin.insert(0, "set -e XDG_CONFIG_HOME" if before is None else f"set -gx XDG_CONFIG_HOME {quote(before)}")
         argv = (executable, "-i", "--private", "--init-command", "; ".join(begin))
@@ -65,7 +67,7 @@ class Fish:
     def write_command(self, directory: Path, command: CommandText) -> bytes:
         redirections = f" <{quote(command.stdin_path)}" if command.stdin_path else ""
         redirections += f" 2>{quote(command.stderr_path)}" if command.stderr_path else ""
-        # What was read is forgotten at once: a trigger that cannot read would else run the last command once more.
+        # The text is erased once it is read, or a trigger that cannot read would run the last command once more.
         begun = f"builtin set -eg __ais_t\nbuiltin true {undated(directory, BEGUN)}".replace(">|", ">")
         begin = f"__ais_b {command.seq} {quote(title_of(command))}"
         text, before = command.text + ("\n" if command.text.endswith("\\") else ""), ""
@@ -79,7 +81,7 @@ class Fish:
         return b""
 
     def trigger(self, *, ready: bool, traced: bool = False) -> bytes:
-        # Not sourced: exit in a sourced file only ends the file.
+        # The file is not sourced, because `exit` in a sourced file only ends the file.
         typed = b" read -zg __ais_t <$__ais_f; eval $__ais_t\n"
         return b"\x1e" + typed if ready else typed
 
@@ -90,7 +92,7 @@ class Fish:
         return os.fsencode(f"\x1e builtin source {probe(directory, 0, '$status' if status else None)}\n")
 
     def reintegrate(self, directory: Path, *, restore: bool = False) -> bytes:
-        """No function of fish hides a builtin that is called by this name."""
+        """Restore nothing, because no function hides a builtin that is called with ``builtin``."""
         return os.fsencode(f"\x15 builtin source {quote(str(directory))}/integration\n")
 
     def strip_trace(self, output: bytes, nonce: str) -> bytes:
@@ -101,7 +103,7 @@ class Fish:
 
 
 def quote(text: str) -> str:
-    """``text`` as one word of fish."""
+    """Return ``text`` quoted as one word of fish."""
     return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"
 
 

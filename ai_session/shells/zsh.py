@@ -23,18 +23,20 @@ from ai_session.shells.base import (
 )
 
 KEEP = '\\__ais_q "$?" "$_" "${pipestatus[@]}${${(e)__ais_0}:+}"\n__ais_r=${__ais_j:+$__ais_r}\n'
-"""Where the status could not be kept it is not known."""
+"""The commands that store the status; it is unknown if they fail."""
 
 EVALUATED = re.compile(r"\bset|trap|TRAP|xtrace|verbose")
-"""What is not run as a line of its own: it would change what comes after its text."""
+"""Texts that are not run as lines of their own, because they would change what follows them."""
 
 NEST = 9
-"""How deep functions may be nested, at least, where that was allowed too little to take commands."""
+"""The least FUNCNEST, in place of one that is too small to run commands."""
 
 
 class Zsh:
-    """The start files are ours by ``ZDOTDIR``; they read the person's with the person's own ``ZDOTDIR``.
-    Implements ``Shell``."""
+    """zsh, whose ``ZDOTDIR`` leads to our start files; they read the person's with the person's own ``ZDOTDIR``.
+
+    Implements ``Shell``.
+    """
 
     name = "zsh"
     names = ("zsh",)
@@ -50,7 +52,7 @@ class Zsh:
     files = 16
 
     def find(self, wanted: str = "") -> str:
-        """A version may follow the name (``zsh-5.9``)."""
+        """Accept a version after the name (``zsh-5.9``)."""
         return find_executable(wanted or "zsh", self.names)
 
     def install(
@@ -72,7 +74,7 @@ class Zsh:
             "  if (( __ais_z )); then ZDOTDIR=$__ais_y; else builtin unset ZDOTDIR; fi",
             f"  if [[ ${{HISTFILE-}} == {quoted}/* ]]; then HISTFILE=${{ZDOTDIR:-$HOME}}/${{HISTFILE:t}}; fi",
             "}",
-            # The first file may switch the reading of the others off: the prompt hook then reads the integration.
+            # The first file may switch off the reading of the others; the prompt hook then reads the integration.
             f"__ais_late() {{ builtin : ${{(e)__ais_0-}}; if (( $+__ais_n )); then __ais_back; {last}; fi; }}",
             "precmd_functions=(__ais_late)",
         ]
@@ -94,7 +96,7 @@ class Zsh:
         if command.stderr_path:
             text += f" 2>|{quote(command.stderr_path)}"
         title = title_of(command)
-        # Such a line is an alias, which the shell may not expand.
+        # The line is run as an alias. If the shell does not expand it, the command is given again without one.
         own_line = (
             command.line
             and not command.again
@@ -106,9 +108,9 @@ class Zsh:
         arguments = f"{command.seq} {0 if 'e' in command.flags else code} {on_one_line(title)}"
         begin = f"\\__ais_b {arguments}||\\builtin \\return 1"
         if "v" in command.flags:
-            # A function cannot switch that off for its caller.
+            # A function cannot switch `verbose` off for its caller.
             begin = f"{{ \\__ais_b {arguments}; \\builtin \\set +v; }} 2>/dev/null"
-        # What is read from here to where the text is evaluated is so without aliases, which a reserved word may be.
+        # Until the text is evaluated, everything is read without aliases, because a reserved word may be one.
         begin = f"__ais_A=${{options[aliases]}}${{${{options[aliases]::=off}}:+}}\n{begin}"
         # An error that ends the whole file leaves no other trace of the status.
         run = f'{{ \\builtin \\eval "${{(e)__ais_B}}$__ais_t"{text}\n}} always {{ __ais_j=${{__ais_j:-$?}}; }}'
@@ -146,10 +148,10 @@ class Zsh:
 
     def reintegrate(self, directory: Path, *, restore: bool = False) -> bytes:
         bare = " \\unfunction \\builtin \\. \\source 2>/dev/null; \\enable \\builtin \\. \\source;" if restore else ""
-        # Hooks call functions of ours, which call others.
+        # Hooks call our functions, which call others.
         bare += f" [[ ${{FUNCNEST:-{NEST}}} == [01] ]]&&FUNCNEST={NEST};" if restore else ""
-        # A redirection that finds no descriptor leaves the three of the shell closed, or what they were for a moment,
-        # and what cannot be written, as to /dev/full or a pipe that nobody reads, ends a file.
+        # A redirection that finds no free descriptor leaves the shell's three closed or redirected, and a failed write,
+        # as to /dev/full or a pipe without a reader, ends a sourced file.
         theirs = "[[ -t {0} || -f /dev/fd/{0} ]]||\\exec {0}<>/dev/tty;"
         opened = "".join(f" {theirs.format(number)}" for number in range(3))
         return os.fsencode(f"\x15{bare}{opened} \\. {quote(str(directory))}/integration\n")
@@ -166,12 +168,12 @@ def begun(directory: Path, command: CommandText) -> str:
 
 
 def on_one_line(text: str) -> str:
-    """``text`` as one word, also under ``csh_junkie_quotes``, with which no quotation goes over the end of a line."""
+    """Return ``text`` as one word without line ends, which ``csh_junkie_quotes`` does not allow in quotes."""
     return quote(text).replace("\n", "'$'\\n''")
 
 
 def read_safely(name: str) -> str:
-    """A line that reads the person's file ``name``; whatever goes wrong in it, ours continues."""
+    """Return a line that reads the person's file ``name``; an error in it does not end our own file."""
     path = f'"${{ZDOTDIR:-$HOME}}/{name}"'
     return f"if [[ -r {path} ]]; then {{ . {path} || builtin :; }} always {{ TRY_BLOCK_ERROR=0; }}; fi"
 
