@@ -1,4 +1,4 @@
-"""JSON lines that carry their own hash, from which a chain of records is built. No I/O.
+"""JSON lines that carry their own hash, from which a chain of records is built, and the problems found in such a chain.
 
 A line is the JSON of an object with one additional member at its end, ``hash``: the SHA-256 of that JSON without the
 member. Lines are therefore verified as the bytes they are.
@@ -8,10 +8,54 @@ from __future__ import annotations
 
 import hashlib
 import json
-from typing import Any
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any, BinaryIO, ClassVar
 
 HASH = b',"hash":"'
 TAIL = len(HASH) + 64 + len(b'"}\n')
+WINDOW_BYTES = 64 << 10
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """One problem. ``place`` is a file and a line, a file, or the id of a call."""
+
+    place: str
+    what: str
+
+
+@dataclass(slots=True)
+class Findings:
+    """The problems that a verification found. The first ``most_problems`` are stored; ``broken`` counts all."""
+
+    most_problems: ClassVar[int] = 100
+    problems: list[Problem] = field(default_factory=list[Problem])
+    broken: int = 0
+
+    @property
+    def sound(self) -> bool:
+        """Whether no problem was found."""
+        return not self.broken
+
+    def add(self, location: str, what: str) -> None:
+        """Record a problem."""
+        self.broken += 1
+        if len(self.problems) < self.most_problems:
+            self.problems.append(Problem(location, what))
+
+
+def ends(file: BinaryIO) -> Iterator[tuple[bytes, bool]]:
+    """Yield longer and longer ends of a file, and with each whether it is the whole file. Raises OSError."""
+    size = file.seek(0, os.SEEK_END)
+    window, start = WINDOW_BYTES, size
+    while start:
+        start = file.seek(max(0, size - window))
+        yield file.read(size - start), start == 0
+        window *= 4
+    if not size:
+        yield b"", True
 
 
 def seal(body: bytes) -> tuple[bytes, str]:

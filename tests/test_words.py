@@ -104,13 +104,13 @@ RETIRED_PARTS = {
 """A word that no name has as one of its parts, and what to write instead."""
 
 LEGITIMATE = {
+    ("agentwire/chain.py", "place"),
     ("ai_session/audit/chain.py", "place"),
     ("ai_session/cli/audit.py", "place"),
     ("ccswarm/cli/approvals.py", "place"),
     ("ccswarm/cli/diff.py", "place"),
     ("ccswarm/cli/doctor.py", "place"),
     ("ccswarm/cli/journal.py", "place"),
-    ("ccswarm/journal/verify.py", "place"),
     ("ccswarm/runs/work.py", "place"),
     ("ai_session/http/oauth/authorize.py", "visit"),
     ("ccswarm/config", "visits"),

@@ -26,6 +26,11 @@ def complete_clients(incomplete: str) -> list[str]:
     return [name for name in CLIENTS if name.startswith(incomplete)]
 
 
+def client_option(*names: str) -> Option:
+    """Return the option that names a client."""
+    return Option(*names, help=", ".join(CLIENTS), complete=complete_clients, show_default=False)
+
+
 Scope = Annotated[
     str, Option("--scope", help="user (everywhere), project (this directory's file), local (claude-code only).")
 ]

@@ -8,8 +8,42 @@ from collections.abc import Callable
 from typing import Annotated, Any, get_args
 
 import typer
+from typer.core import TyperGroup
 
 from agentwire.cli.options import Argument, Group, Option
+from agentwire.cli.output import write_bytes
+
+ClickException: Any = typer.BadParameter.__mro__[2]
+"""The error of a wrong command line."""
+
+
+def program(group: type[TyperGroup], version: str, *, help: str, epilog: str) -> typer.Typer:  # noqa: A002
+    """Return a program without verbs, whose option --version prints the line ``version``."""
+    app = typer.Typer(
+        cls=group,
+        help=help,
+        epilog=epilog,
+        add_completion=False,
+        no_args_is_help=True,
+        rich_markup_mode=None,  # its tables cost 60 ms
+        pretty_exceptions_enable=False,
+        context_settings={"help_option_names": ["-h", "--help"]},
+    )
+
+    def print_version(wanted: bool) -> None:
+        if wanted:
+            write_bytes(f"{version}\n".encode())
+            raise typer.Exit
+
+    def declare(
+        version: bool = typer.Option(
+            False, "--version", help="Print the version and exit.", is_eager=True, callback=print_version
+        ),
+    ) -> None:
+        """Declare the options before any verb."""
+
+    app.callback()(declare)
+    return app
 
 
 def add(app: typer.Typer, name: str, verb: Any) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, cast
 
 from agentwire import chain
@@ -22,7 +22,7 @@ CHECKPOINT_RECORDS = 64
 TEXT_CHARS = 4096
 """The longest text in a record."""
 
-MOST_PROBLEMS = 20
+
 _MAX_DEPTH = 6
 _EXACT_INTEGER = 1 << 53
 
@@ -96,20 +96,11 @@ class Anchor:
     key: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Problem:
-    """``place`` is the file and the line, or the file alone."""
-
-    place: str
-    what: str
-
-
 @dataclass(slots=True)
-class Report:
-    """The result of a verification. Sound if ``problems`` is empty; it lists at most 20, ``broken`` counts all."""
+class Report(chain.Findings):
+    """The result of a verification."""
 
-    problems: list[Problem] = field(default_factory=list[Problem])
-    broken: int = 0
+    most_problems = 20
     records: int = 0
     first_seq: int = 0
     last_seq: int = 0
@@ -145,7 +136,7 @@ class Verifier:
         """Check one line with its newline."""
         record = unseal(line)
         if record is None:
-            self._problem(location, "the record does not match its hash: it was changed")
+            self.report.add(location, "the record does not match its hash: it was changed")
             self._expected = (self._expected[0] + 1, "") if self._expected else None
             return
         report = self.report
@@ -156,7 +147,7 @@ class Verifier:
             self._predecessor = (seq - 1, prev)
             report.first_seq = seq
         elif self._expected and (seq != self._expected[0] or (self._expected[1] and prev != self._expected[1])):
-            self._problem(
+            self.report.add(
                 location, f"record {seq} does not follow record {self._expected[0] - 1}: {_why(record, report)}"
             )
         self._check_record(location, record, seq, prev)
@@ -167,27 +158,27 @@ class Verifier:
         if seq in self._heads:
             report.anchored_seq = max(report.anchored_seq, seq)
             if self._heads[seq] != {digest}:
-                self._problem(location, f"record {seq} is not the one that was anchored: the log was rebuilt")
+                self.report.add(location, f"record {seq} is not the one that was anchored: the log was rebuilt")
 
     def torn(self, location: str, size: int, *, last: bool) -> None:
         """Check the bytes after a file's last newline: a crash leaves some in the last file only."""
         self.report.torn_bytes += size
         if not last:
-            self._problem(location, f"{size} bytes at its end are not a record")
+            self.report.add(location, f"{size} bytes at its end are not a record")
 
     def finish(self) -> Report:
         """Return the report, including problems that only the whole log shows."""
         report = self.report
         if self._predecessor not in ((0, GENESIS), *self._tombstones):
-            self._problem("", f"records 1 to {self._predecessor[0]} are gone, and no signed tombstone says so")
+            self.report.add("", f"records 1 to {self._predecessor[0]} are gone, and no signed tombstone says so")
         for anchor in self._anchors:
             if anchor.seq > report.last_seq:
                 what = f"record {anchor.seq} was anchored, the log ends with {report.last_seq}: its tail was cut"
-                self._problem("", what)
+                self.report.add("", what)
             elif anchor.seq == self._predecessor[0] and anchor.head != self._predecessor[1]:
-                self._problem("", f"record {anchor.seq} is not the one that was anchored: the log was rebuilt")
+                self.report.add("", f"record {anchor.seq} is not the one that was anchored: the log was rebuilt")
             if anchor.key and report.key and anchor.key != report.key:
-                self._problem("", "the log is signed with another key than the one remembered")
+                self.report.add("", "the log is signed with another key than the one remembered")
         report.open_calls = len(self._open_calls)
         return report
 
@@ -201,14 +192,14 @@ class Verifier:
             start = _whole(record.get("start"))
             # The begin record of an older call was removed with its segment.
             if start > self._predecessor[0] and start not in self._open_calls:
-                self._problem(location, f"record {seq} ends a call that did not begin, or ended before")
+                self.report.add(location, f"record {seq} ends a call that did not begin, or ended before")
             self._open_calls.discard(start)
         elif event == "audit.checkpoint":
             if self._signed(location, record, seq) and (record["size"], record["root"]) == (seq - 1, prev):
                 report.checkpoints += 1
                 report.signed_seq = seq - 1
             elif not self.report.problems or self.report.problems[-1].place != location:
-                self._problem(location, f"checkpoint {seq} is not about the record before it")
+                self.report.add(location, f"checkpoint {seq} is not about the record before it")
             self._unsigned = 0
         elif event == "audit.tombstone":
             if self._signed(location, record, seq):
@@ -218,7 +209,7 @@ class Verifier:
         elif event == "audit.lost":
             report.lost_records += _whole(record.get("records"))
         if self._unsigned == CHECKPOINT_RECORDS + 1:
-            self._problem(location, f"more than {CHECKPOINT_RECORDS} records without a signed checkpoint")
+            self.report.add(location, f"more than {CHECKPOINT_RECORDS} records without a signed checkpoint")
 
     def _signed(self, location: str, record: dict[str, Any], seq: int) -> bool:
         key = str(record.get("key", ""))
@@ -228,13 +219,8 @@ class Verifier:
         message = statement(str(record["event"]), size, root)
         if key == self.report.key and self._check(key, message, str(record.get("sig", ""))):
             return True
-        self._problem(location, f"the signature of record {seq} is not by the log's key")
+        self.report.add(location, f"the signature of record {seq} is not by the log's key")
         return False
-
-    def _problem(self, location: str, what: str) -> None:
-        self.report.broken += 1
-        if len(self.report.problems) < MOST_PROBLEMS:
-            self.report.problems.append(Problem(location, what))
 
 
 def _whole(value: Any) -> int:

@@ -14,13 +14,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from agentwire import chain
 from ai_session.audit.chain import CHECKPOINT_RECORDS, GENESIS, Anchor, Report, Verifier, unseal
 from ai_session.errors import AuditBroken
 
 RESERVE_BYTES = 1 << 20
 """Reserved after the end of the newest segment, so that reading and closing are recorded even on a full disk."""
 
-_WINDOW_BYTES = 64 << 10
+
 _KEEP_SIZE = 1
 _UNSUPPORTED = (errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL)
 
@@ -89,18 +90,15 @@ class End:
 def read_end(segment: Path) -> End:
     """Read a segment backwards, no further than its newest checkpoint."""
     with segment.open("rb") as file:
-        total = file.seek(0, os.SEEK_END)
-        window = _WINDOW_BYTES
-        while True:
-            start = file.seek(max(0, total - window))
-            data = file.read(total - start)
+        found, torn = list[dict[str, Any]](), b""
+        for data, complete in chain.ends(file):
             whole, _, torn = data.rpartition(b"\n")
-            lines = whole.split(b"\n")[1 if start else 0 :] if whole else []
+            lines = whole.split(b"\n")[0 if complete else 1 :] if whole else []
             found = [record for line in lines if (record := unseal(line + b"\n"))]
             enough = any(record.get("event") == "audit.checkpoint" for record in found)
-            if start == 0 or enough or len(found) > CHECKPOINT_RECORDS:
-                return End(found, total - len(torn), torn)
-            window *= 4
+            if enough or len(found) > CHECKPOINT_RECORDS:
+                break
+        return End(found, file.tell() - len(torn), torn)
 
 
 def unfinished(records: Sequence[dict[str, Any]]) -> dict[int, tuple[str, str]]:

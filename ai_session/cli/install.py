@@ -8,16 +8,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-from agentwire.cli.client_files import (
-    CLIENTS,
-    DryRun,
-    Scope,
-    add,
-    complete_clients,
-    find_location,
-    remove,
-    show_states,
-)
+from agentwire.cli.client_files import DryRun, Scope, add, client_option, find_location, remove, show_states
 from agentwire.cli.options import Group, Json, Option
 from ai_session.errors import InvalidArguments
 
@@ -29,9 +20,7 @@ SERVE = ["mcp-server", "--stdio"]
 app = Group("Set MCP clients up.")
 
 
-Client = Annotated[
-    str, Option("--client", "-c", help=", ".join(CLIENTS), complete=complete_clients, show_default=False)
-]
+Client = Annotated[str, client_option("--client", "-c")]
 
 
 @app.command()

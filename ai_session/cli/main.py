@@ -3,23 +3,22 @@
 from __future__ import annotations
 
 import sys
-from typing import Annotated, Any, NoReturn
+from typing import Any, NoReturn
 
 import typer
 from typer.completion import completion_init  # pyright: ignore[reportPrivateImportUsage]
 from typer.core import TyperGroup
 
+from agentwire.cli import parser
 from agentwire.cli.ending import wants_json
 from agentwire.cli.output import EXIT_INTERRUPTED, leave
-from agentwire.cli.parser import add
+from agentwire.cli.parser import ClickException
 from agentwire.cli.usage import meant
 from ai_session import __version__
 from ai_session.cli import quick
 from ai_session.cli.output import EXIT_CODES, report, write_text
 from ai_session.cli.verbs import SECTIONS, VERBS
 from ai_session.errors import InvalidArguments
-
-ClickException: Any = typer.BadParameter.__mro__[2]
 
 
 class Sections(TyperGroup):
@@ -33,36 +32,13 @@ class Sections(TyperGroup):
                 )
 
 
-def print_version(wanted: bool) -> None:
-    """Handle --version."""
-    if wanted:
-        write_text(__version__ + "\n")
-        raise typer.Exit
-
-
-def options(
-    version: Annotated[
-        bool, typer.Option("--version", help="Print the version and exit.", is_eager=True, callback=print_version)
-    ] = False,
-) -> None:
-    """Declare the options before any verb."""
-
-
 def program(only: str = "") -> typer.Typer:
     """Return the program with all verbs, or only with the verb ``only``: creating all takes most of a verb's time."""
-    app = typer.Typer(
-        cls=Sections,
-        help="Real, persistent terminals that people and AI agents share.",
-        epilog=EXIT_CODES,
-        add_completion=False,
-        no_args_is_help=True,
-        rich_markup_mode=None,  # its tables cost 60 ms
-        pretty_exceptions_enable=False,
-        context_settings={"help_option_names": ["-h", "--help"]},
+    app = parser.program(
+        Sections, __version__, help="Real, persistent terminals that people and AI agents share.", epilog=EXIT_CODES
     )
-    app.callback()(options)
     for name in [only] if only in VERBS else VERBS:
-        add(app, name, VERBS[name]())
+        parser.add(app, name, VERBS[name]())
     return app
 
 

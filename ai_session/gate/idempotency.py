@@ -9,13 +9,13 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import json
-import os
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 from ai_session.errors import CallInterrupted, CallKeyConflict
+from ai_session.gate import state_files
 from ai_session.models import ToolResult
 
 
@@ -71,7 +71,7 @@ class CallKeys:
                 )
         begun = 0.0 if stored is None else float(stored.get("begun", path.stat().st_mtime))
         entry = {"digest": digest, "begun": begun or time.time()}
-        _write(path, entry)
+        state_files.write(path, entry)
         task = asyncio.ensure_future(self._record(name, path, entry, run(begun)))
         self._running[name] = (digest, task)
         return await asyncio.shield(task)
@@ -80,7 +80,7 @@ class CallKeys:
         try:
             result = await call
             stored_result = {"text": result.text, "structured": dict(result.structured), "is_error": result.is_error}
-            _write(path, {**entry, "result": stored_result})
+            state_files.write(path, {**entry, "result": stored_result})
             return result
         except Exception:
             path.unlink(missing_ok=True)
@@ -109,11 +109,3 @@ def _read(path: Path, keep_seconds: float) -> dict[str, Any] | None:
         return stored if "digest" in stored else None
     except (OSError, ValueError, TypeError):
         return None
-
-
-def _write(path: Path, value: Mapping[str, Any]) -> None:
-    temporary = path.with_suffix(".new")
-    fd = os.open(temporary, os.O_CREAT | os.O_WRONLY | os.O_TRUNC | os.O_CLOEXEC, 0o600)
-    with open(fd, "w") as file:
-        json.dump(value, file)
-    temporary.rename(path)

@@ -8,16 +8,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-from agentwire.cli.client_files import (
-    CLIENTS,
-    DryRun,
-    Scope,
-    add,
-    complete_clients,
-    find_location,
-    remove,
-    show_states,
-)
+from agentwire.cli.client_files import DryRun, Scope, add, client_option, find_location, remove, show_states
 from agentwire.cli.options import Group, Json, Option
 from ccswarm.cli.parameters import Config
 from ccswarm.errors import UsageInvalid
@@ -32,7 +23,7 @@ DESKTOP = "claude-desktop"
 app = Group("Set MCP clients up.")
 
 
-ClientName = Annotated[str, Option("--client", help=", ".join(CLIENTS), complete=complete_clients, show_default=False)]
+ClientName = Annotated[str, client_option("--client")]
 
 
 @app.command()

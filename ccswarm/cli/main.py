@@ -13,16 +13,15 @@ import typer
 from typer.completion import completion_init  # pyright: ignore[reportPrivateImportUsage]
 from typer.core import TyperGroup
 
+from agentwire.cli import parser
 from agentwire.cli.ending import wants_json
 from agentwire.cli.output import EXIT_INTERRUPTED, leave
-from agentwire.cli.parser import add
+from agentwire.cli.parser import ClickException
 from agentwire.cli.usage import meant
 from ccswarm import __version__
 from ccswarm.cli import quick
 from ccswarm.cli.output import EXIT_CODES, report, show_text
 from ccswarm.errors import UsageInvalid
-
-ClickException: Any = typer.BadParameter.__mro__[2]
 
 
 class Verb(NamedTuple):
@@ -203,37 +202,17 @@ class Verbs(TyperGroup):
 def command(name: str) -> Any:
     """Return the verb as a command of typer."""
     alone = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
-    add(alone, name, VERBS[name].load())
+    parser.add(alone, name, VERBS[name].load())
     made: Any = typer.main.get_group(alone)
     return made.commands[name]
 
 
-app = typer.Typer(
-    cls=Verbs,
+app = parser.program(
+    Verbs,
+    f"ccswarm {__version__}",
     help="Carries out plans with agents that use the tools of MCP servers.",
     epilog=EXIT_CODES,
-    add_completion=False,
-    no_args_is_help=True,
-    rich_markup_mode=None,  # its tables cost 60 ms
-    pretty_exceptions_enable=False,
-    context_settings={"help_option_names": ["-h", "--help"]},
 )
-
-
-def print_version(wanted: bool) -> None:
-    """Print the version and exit."""
-    if wanted:
-        show_text(f"ccswarm {__version__}\n")
-        raise typer.Exit
-
-
-@app.callback()
-def options(
-    version: Annotated[
-        bool, typer.Option("--version", help="Print the version and exit.", is_eager=True, callback=print_version)
-    ] = False,
-) -> None:
-    """Options before any verb."""
 
 
 def completion(shell: Annotated[str, typer.Argument(help="bash, zsh or fish.")]) -> None:

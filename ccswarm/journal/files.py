@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from heapq import heapify, heappop, heappush
 from pathlib import Path
 
+from agentwire import chain
 from ccswarm.journal.chain import Link, Record, parse_line
 
 _SUFFIX = ".jsonl"
-_WINDOW_BYTES = 64 << 10
 
 
 def directory_of(state_directory: Path) -> Path:
@@ -41,11 +40,8 @@ class End:
 def end_of(path: Path) -> End:
     """Find the end of a file, reading backwards no further than the last record. Raises OSError."""
     with path.open("rb") as file:
-        size = file.seek(0, os.SEEK_END)
-        window = _WINDOW_BYTES
-        while True:
-            start = file.seek(max(0, size - window))
-            data = file.read(size - start)
+        data = b""
+        for data, _ in chain.ends(file):
             position = len(data)
             while position:
                 begin = data.rfind(b"\n", 0, position - 1) + 1
@@ -53,9 +49,7 @@ def end_of(path: Path) -> End:
                 if link := parse_line(line if line.endswith(b"\n") else line + b"\n"):
                     return End(link, data[position:], data.endswith(b"\n"))
                 position = begin
-            if start == 0:
-                return End(None, data, data.endswith(b"\n") or not data)
-            window *= 4
+        return End(None, data, data.endswith(b"\n") or not data)
 
 
 def read(directory: Path, run_id: str = "") -> Iterator[Record]:

@@ -9,10 +9,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from agentwire.chain import Findings
 from ccswarm.journal.chain import GENESIS, RECOVER, Link, is_torn, parse_line
 from ccswarm.journal.files import files, read
-
-MOST_PROBLEMS = 100
 
 CLIENT = "ccswarm"
 """The name of this project's calls in a server's audit log, in addition to their ids."""
@@ -22,33 +21,6 @@ CALL_PREFIX = "ccall_"
 
 Head = tuple[int, str]
 """The number and the hash of a record."""
-
-
-@dataclass(frozen=True, slots=True)
-class Problem:
-    """One problem. ``place`` is a file and a line, a file, or the id of a call."""
-
-    place: str
-    what: str
-
-
-@dataclass(slots=True)
-class Findings:
-    """The problems found. The first 100 are stored; ``broken`` counts all."""
-
-    problems: list[Problem] = field(default_factory=list[Problem])
-    broken: int = 0
-
-    @property
-    def sound(self) -> bool:
-        """Whether no problem was found."""
-        return not self.broken
-
-    def add(self, location: str, what: str) -> None:
-        """Record a problem."""
-        self.broken += 1
-        if len(self.problems) < MOST_PROBLEMS:
-            self.problems.append(Problem(location, what))
 
 
 @dataclass(slots=True)

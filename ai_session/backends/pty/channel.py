@@ -15,6 +15,9 @@ from collections import deque
 from collections.abc import Sequence
 from typing import Any
 
+PROTOCOL = 1
+"""The version of the requests between a holder and its clients."""
+
 HEADER = struct.Struct(">II")
 READ_BYTES = 1 << 18
 MAX_MESSAGE_BYTES = 1 << 26

@@ -44,10 +44,9 @@ if __name__ == "__main__":
 
 from agentwire.system import inherited_signals
 from ai_session.backends.pty import child as pty_child
-from ai_session.backends.pty.channel import Channel, Message
+from ai_session.backends.pty.channel import PROTOCOL, Channel, Message
 from ai_session.system.log_tail import RETAIN_BYTES, WINDOW, LogTail
 
-PROTOCOL = 1
 LINGER_SECONDS = 3600.0
 
 Reply = tuple[Message, Sequence[int]]

@@ -12,11 +12,10 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from ai_session.backends.pty.channel import Channel, Message
+from ai_session.backends.pty.channel import PROTOCOL, Channel, Message
 from ai_session.errors import AiSessionError, BackendUnavailable, DirectoryUnusable, TerminalsExhausted
 from ai_session.models import TerminalSpec
 
-PROTOCOL = 1
 START_SECONDS = 10.0
 LEASE_SECONDS = 10.0
 ANSWER_SECONDS = 10.0

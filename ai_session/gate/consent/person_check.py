@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
 import secrets
 import time
 from collections.abc import Callable, Mapping
@@ -13,6 +12,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from ai_session.errors import ConfigInvalid, InvalidArguments, SignatureNeeded, SignatureRefused
+from ai_session.gate import state_files
 from ai_session.gate.consent.person_signature import PublicKey, is_signed, public_key, statement
 from ai_session.gate.consent.terminal_origin import Finding, Origin, Terminals
 from ai_session.models import Principal
@@ -225,7 +225,7 @@ class PersonCheck:
 
     def _store(self, enrolled: Enrolled | None) -> None:
         key = {"line": enrolled.key.line, "at": enrolled.at, "by": enrolled.by} if enrolled else None
-        _write(self._path, {"host": self._host, "key": key})
+        state_files.write(self._path, {"host": self._host, "key": key}, durable=True)
         self.enrolled = enrolled
 
 
@@ -252,7 +252,7 @@ def _read(path: Path) -> tuple[str, Enrolled | None]:
     Raises ConfigInvalid for an unreadable file: if the key were forgotten, anyone's could become the first.
     """
     if not path.exists():
-        _write(path, {"host": secrets.token_hex(16), "key": None})
+        state_files.write(path, {"host": secrets.token_hex(16), "key": None}, durable=True)
     try:
         stored: dict[str, Any] = json.loads(path.read_bytes())
         key = stored["key"]
@@ -263,13 +263,3 @@ def _read(path: Path) -> tuple[str, Enrolled | None]:
             f"{path}, which holds the key of the person's signatures, cannot be read",
             suggestion=f"remove it, then run: {ENROL}",
         ) from None
-
-
-def _write(path: Path, stored: Mapping[str, Any]) -> None:
-    temporary = path.with_suffix(".new")
-    fd = os.open(temporary, os.O_CREAT | os.O_WRONLY | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
-    with open(fd, "w") as file:
-        json.dump(stored, file)
-        file.flush()
-        os.fsync(fd)
-    temporary.rename(path)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import re
 import secrets
 from collections.abc import Callable, Iterator, Mapping
@@ -18,6 +17,7 @@ from typing import Any
 
 from agentwire.visible import visible
 from ai_session.errors import ConsentNeeded, Denied, LimitReached
+from ai_session.gate import state_files
 from ai_session.models import Answer, Principal, Question
 
 MAX_OPEN = 256
@@ -116,7 +116,7 @@ class Approvals:
         if not NAME.match(question.question_id):
             raise ValueError(f"{question.question_id!r} cannot name a file")
         self._open[question.question_id] = approval
-        _write(self._directory / f"{question.question_id}.json", _json_values(approval))
+        state_files.write(self._directory / f"{question.question_id}.json", _json_values(approval))
 
     def remove(self, question_id: str) -> None:
         """Remove the question with that id, if there is one."""
@@ -167,7 +167,7 @@ class Approvals:
 
     def _store_grants(self, grants: list[Grant]) -> None:
         self._grants = {grant.grant_id: grant for grant in grants}
-        _write(self._grants_path, [asdict(grant) for grant in grants])
+        state_files.write(self._grants_path, [asdict(grant) for grant in grants])
 
 
 def client_of(principal: Principal) -> str:
@@ -289,11 +289,3 @@ def _answer(stored: Mapping[str, Any]) -> Answer:
     if not isinstance(answer.allowed, bool):  # pyright: ignore[reportUnnecessaryIsInstance]  # a file may say anything
         raise TypeError("allowed must be a bool")
     return answer
-
-
-def _write(path: Path, value: Any) -> None:
-    temporary = path.with_suffix(".new")
-    fd = os.open(temporary, os.O_CREAT | os.O_WRONLY | os.O_TRUNC | os.O_CLOEXEC, 0o600)
-    with open(fd, "w") as file:
-        json.dump(value, file)
-    temporary.rename(path)

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from ai_session.errors import Denied, StorageFull
+from ai_session.gate import state_files
 from ai_session.gate.policy.explain import lines
 from ai_session.gate.policy.policy import MODES, STRICTNESS, Action, Decision, HookProgram, Policy, stricter
 
@@ -91,7 +91,7 @@ class PolicyInForce:
         self.changed()
         try:
             if _tighter(mode, self._configured.mode):
-                _write(self._path, {"mode": mode, "configured": self._configured.mode})
+                state_files.write(self._path, {"mode": mode, "configured": self._configured.mode})
             else:
                 self._path.unlink(missing_ok=True)
         except OSError as error:
@@ -161,11 +161,3 @@ def _read(path: Path, configured: str) -> str:
         return configured
     except UNREADABLE:
         return MODES[0]
-
-
-def _write(path: Path, value: Any) -> None:
-    temporary = path.with_suffix(".new")
-    fd = os.open(temporary, os.O_CREAT | os.O_WRONLY | os.O_TRUNC | os.O_CLOEXEC, 0o600)
-    with open(fd, "w") as file:
-        json.dump(value, file)
-    temporary.rename(path)

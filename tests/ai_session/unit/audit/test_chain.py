@@ -16,7 +16,6 @@ from hypothesis import strategies as st
 from ai_session.audit.chain import (
     CHECKPOINT_RECORDS,
     GENESIS,
-    MOST_PROBLEMS,
     Anchor,
     Report,
     Verifier,
@@ -222,7 +221,7 @@ def test_the_head_may_be_gone_where_a_signed_tombstone_says_so(sign: bool) -> No
 
 def test_only_so_many_problems_are_kept_and_all_counted() -> None:
     report = judge([b"{}\n"] * 100)
-    assert len(report.problems) == MOST_PROBLEMS
+    assert len(report.problems) == report.most_problems
     assert report.broken == 100
 
 

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from agentwire.chain import Findings, Problem
 from ccswarm.journal.chain import parse_line, seal
-from ccswarm.journal.verify import MOST_PROBLEMS, Problem
 from ccswarm.journal.writer import Journal, Record, join, verify
 from tests.ccswarm.support.journals import directory, written
 
@@ -131,11 +131,11 @@ def test_who_did_not_close_is_named(tmp_path: Path) -> None:
 
 
 def test_many_problems_are_counted(tmp_path: Path) -> None:
-    file = written(tmp_path, count=2 * MOST_PROBLEMS)
+    file = written(tmp_path, count=2 * Findings.most_problems)
     lines = file.read_bytes().splitlines(keepends=True)
     file.write_bytes(b"".join(reversed(lines)))
     report = verify(tmp_path)
-    assert len(report.problems) == MOST_PROBLEMS
+    assert len(report.problems) == Findings.most_problems
     assert report.broken == len(lines)
 
 
