@@ -90,7 +90,7 @@ def anyio_backend() -> str:
 
 
 @pytest.fixture(scope="session", autouse=True)
-def world() -> Iterator[Path]:
+def homes() -> Iterator[Path]:
     """The folder of all homes of this run, with a short path because socket paths are limited to 107 bytes."""
     root = Path(tempfile.mkdtemp(prefix="ais-", dir="/tmp"))
     gc.collect()
@@ -119,11 +119,11 @@ WINDOWS = f'\n[consent]\nterminals = ["{os.path.realpath(sys.executable)}"]\n'
 """Makes a test's own terminal a person's window, except in tests of who counts as a person."""
 
 
-def new_home(world: Path, config: str = UNBOXED) -> Path:
-    """Create a home with a configuration below ``world``, and return it."""
+def new_home(homes: Path, config: str = UNBOXED) -> Path:
+    """Create a home with a configuration below ``homes``, and return it."""
     if "[consent]" not in config:
         config += WINDOWS
-    path = Path(tempfile.mkdtemp(prefix="", dir=world))
+    path = Path(tempfile.mkdtemp(prefix="", dir=homes))
     file = path / ".config/ai-session/config.toml"
     file.parent.mkdir(parents=True)
     file.write_text(config)
@@ -146,9 +146,9 @@ def changes(home: Path) -> list[int]:
 
 
 @pytest.fixture(autouse=True)
-def home(world: Path) -> Iterator[Path]:
+def home(homes: Path) -> Iterator[Path]:
     """This test's HOME. The test fails if a process started under it is still alive at the end."""
-    path, made = UNTOUCHED.pop() if UNTOUCHED else (path := new_home(world), changes(path))
+    path, made = UNTOUCHED.pop() if UNTOUCHED else (path := new_home(homes), changes(path))
     EARLIER.clear()
     before = len(STARTED)
     with environment(client_environment(path)):
@@ -166,9 +166,9 @@ def home(world: Path) -> Iterator[Path]:
 
 
 @pytest.fixture(scope="module")
-def shared_home(world: Path) -> Iterator[Path]:
+def shared_home(homes: Path) -> Iterator[Path]:
     """A HOME for the daemon of all tests of a module; no process of it may be left after them."""
-    path = new_home(world)
+    path = new_home(homes)
     yield path
     left = end_leftovers(path)
     shutil.rmtree(path, ignore_errors=True)
@@ -176,7 +176,7 @@ def shared_home(world: Path) -> Iterator[Path]:
 
 
 @pytest.fixture(scope="session", autouse=True)
-def nothing_blocks_the_loop(world: Path) -> Iterator[None]:
+def nothing_blocks_the_loop(homes: Path) -> Iterator[None]:
     """Make calls from our packages that could block a running event loop raise BlockingError.
 
     Done once for all tests, because the setup takes as long as a small test.

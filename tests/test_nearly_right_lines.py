@@ -92,7 +92,7 @@ def test_what_is_not_nearly_right_is_not_guessed() -> None:
 def test_what_is_said_instead_names_verbs_that_are_there(program: str) -> None:
     _, instead = PROGRAMS[program]
     groups: dict[str, Any] = {name: typer.main.get_command(make()) for name, (make, _) in PROGRAMS.items()}
-    for name, told in instead.items():
+    for name, reported in instead.items():
         first, *inner = name.split()
         root: Any = groups[program]
         if first in root.commands:
@@ -100,8 +100,8 @@ def test_what_is_said_instead_names_verbs_that_are_there(program: str) -> None:
             options = [option for param in verb.params for option in param.opts]
             assert inner, f"{name} is a verb"
             assert inner[0] not in [*getattr(verb, "commands", ()), *options], f"{name} is right"
-        for other, line in re.findall(r"\b(ai-session|ccswarm) ([a-z][\w-]*(?: [a-z][\w-]*)?)", told):
+        for other, line in re.findall(r"\b(ai-session|ccswarm) ([a-z][\w-]*(?: [a-z][\w-]*)?)", reported):
             word, *more = line.split()
-            assert word in groups[other].commands, (name, told)
+            assert word in groups[other].commands, (name, reported)
             under: Any = groups[other].get_command(None, word)
-            assert not more or not hasattr(under, "commands") or more[0] in under.commands, (name, told)
+            assert not more or not hasattr(under, "commands") or more[0] in under.commands, (name, reported)

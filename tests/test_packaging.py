@@ -91,9 +91,9 @@ def test_commands_say_version_and_help(script: str) -> None:
     version = python("-m", package.__name__, "--version")
     assert (version.returncode, version.stderr) == (0, "")
     assert version.stdout.split()[-1] == package.__version__
-    told = python("-m", package.__name__, "--help")
-    assert (told.returncode, told.stderr) == (0, "")
-    assert script in told.stdout
+    reported = python("-m", package.__name__, "--help")
+    assert (reported.returncode, reported.stderr) == (0, "")
+    assert script in reported.stdout
 
 
 def test_constraints_are_names_and_versions_only() -> None:

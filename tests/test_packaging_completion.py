@@ -95,6 +95,8 @@ def test_fish(program: str, home: Path) -> None:
     installed("fish", program, home)
     _, begun, verb = PROGRAMS[program]
     ask = ["fish", "-c", f"complete -C '{program} {begun}'"]
-    told = subprocess.run(ask, env=environment(home), capture_output=True, text=True, check=True, timeout=BOUND_SECONDS)
-    assert [re.split(r"\t", line)[0] for line in told.stdout.splitlines()] == [verb]
-    assert len(told.stdout) > len(verb) + 5, "with what the verb does"
+    reported = subprocess.run(
+        ask, env=environment(home), capture_output=True, text=True, check=True, timeout=BOUND_SECONDS
+    )
+    assert [re.split(r"\t", line)[0] for line in reported.stdout.splitlines()] == [verb]
+    assert len(reported.stdout) > len(verb) + 5, "with what the verb does"

@@ -54,10 +54,10 @@ async def main(url: str) -> None:
         for line in sys.stdin:
             asked = json.loads(line)
             try:
-                told = await getattr(driver, asked.pop("do"))(**asked)
+                reported = await getattr(driver, asked.pop("do"))(**asked)
             except A2AError as error:
-                told = {"error": type(error).__name__, "message": str(error)}
-            print(json.dumps(told), flush=True)
+                reported = {"error": type(error).__name__, "message": str(error)}
+            print(json.dumps(reported), flush=True)
 
 
 asyncio.run(main(sys.argv[1]))

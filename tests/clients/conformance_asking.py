@@ -89,11 +89,11 @@ CHOICES = schema(
 )
 
 
-def asking(message: str, wanted: dict[str, Any], told: str) -> Callable[[Context, CallToolRequestParams], Any]:
+def asking(message: str, wanted: dict[str, Any], reported: str) -> Callable[[Context, CallToolRequestParams], Any]:
     async def ask(ctx: Context, params: CallToolRequestParams) -> CallToolResult:
         shown = (params.arguments or {}).get("message", message)
         result = await ctx.session.elicit_form(str(shown), wanted, ctx.request_id)
-        return said(f"{told}: action={result.action}, content={json.dumps(result.content or {})}")
+        return said(f"{reported}: action={result.action}, content={json.dumps(result.content or {})}")
 
     return ask
 

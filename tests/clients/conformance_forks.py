@@ -29,11 +29,11 @@ IMPORTED = {
 
 def ask(path: str, words: list[str]) -> int:
     """Has a fork do the work; its exit status."""
-    told = {name: value for name, value in os.environ.items() if name.startswith(TOLD)}
+    reported = {name: value for name, value in os.environ.items() if name.startswith(TOLD)}
     with socket.socket(socket.AF_UNIX) as link:
         link.connect(path)
         socket.send_fds(link, [b"\n"], [0, 1, 2])
-        link.sendall(json.dumps([words, told]).encode())
+        link.sendall(json.dumps([words, reported]).encode())
         link.shutdown(socket.SHUT_WR)
         return int(link.recv(16) or b"70")
 
@@ -67,8 +67,8 @@ def _answer(link: socket.socket) -> None:
     for number, descriptor in enumerate(descriptors):
         os.dup2(descriptor, number)
         os.close(descriptor)
-    (kind, word), told = json.loads(link.makefile("rb").read(BYTES))
-    os.environ.update(told)
+    (kind, word), reported = json.loads(link.makefile("rb").read(BYTES))
+    os.environ.update(reported)
     status = 1
     try:
         asyncio.run(_work(kind, word))

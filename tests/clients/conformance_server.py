@@ -92,16 +92,16 @@ async def stdio() -> None:
 
 async def http() -> None:
     settings = HttpSettings(port=0)
-    place = bind(settings, authenticated=False)
-    app = application(settings, place.host, place.base_url, NoGate(), None, registry=make_server())
-    front = HttpServer(app, place, ConnectionLimiter(settings.max_connections))
+    location = bind(settings, authenticated=False)
+    app = application(settings, location.host, location.base_url, NoGate(), None, registry=make_server())
+    front = HttpServer(app, location, ConnectionLimiter(settings.max_connections))
     serving = asyncio.create_task(front.serve())
     await front.listening.wait()
-    say(place.listener.getsockname()[1])
+    say(location.listener.getsockname()[1])
     await until_input_ends()
     front.stop()
     await serving
-    place.listener.close()
+    location.listener.close()
 
 
 async def main(kind: str) -> None:

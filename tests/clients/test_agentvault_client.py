@@ -51,11 +51,11 @@ class Client:
 
     def call(self, target: str, tool: str, /, **arguments: Any) -> tuple[str, Any, list[str]]:
         """The state, what was said, the names of the events."""
-        told = self.ask("call", content=content(target, tool, arguments))
-        said = told["task"]["messages"][-1]["parts"][0]["content"]
-        (message,) = [data["message"] for name, data in told["events"] if name == "TaskMessageEvent"]
+        reported = self.ask("call", content=content(target, tool, arguments))
+        said = reported["task"]["messages"][-1]["parts"][0]["content"]
+        (message,) = [data["message"] for name, data in reported["events"] if name == "TaskMessageEvent"]
         assert message["parts"][0]["content"] == said
-        return told["task"]["state"], said, [name for name, _ in told["events"]]
+        return reported["task"]["state"], said, [name for name, _ in reported["events"]]
 
     def error(self, target: str, tool: str, /, **arguments: Any) -> tuple[str, str]:
         state, said, _ = self.call(target, tool, **arguments)

@@ -31,8 +31,8 @@ NOT_OFFERED = {
 
 def listed(revision: str) -> tuple[list[str], list[str]]:
     """What the suite requires of clients, and what it only reports of them."""
-    told = requirements(revision)
-    return told["client"], [one["scenario"] for one in told["not_scored"] if one["leg"] == "client"]
+    reports = requirements(revision)
+    return reports["client"], [one["scenario"] for one in reports["not_scored"] if one["leg"] == "client"]
 
 
 @pytest.fixture(scope="module")

@@ -62,10 +62,10 @@ def test_both_programs_and_their_man_pages_are_there(buildah: list[str]) -> None
     ran = subprocess.run(
         inside(buildah, "sh", "-c", asked), capture_output=True, text=True, timeout=BOUND_SECONDS, check=True
     )
-    version, swarm, *pages, user, place = ran.stdout.split("\n")[:-1]
+    version, swarm, *pages, user, location = ran.stdout.split("\n")[:-1]
     assert swarm == f"ccswarm {version}"
     assert pages == ["ai-session.1", "ccswarm.1"]
-    assert (user, place) == ("1000", "/workspace")
+    assert (user, location) == ("1000", "/workspace")
 
 
 def test_it_serves_a_client_and_its_sessions_are_boxed(buildah: list[str]) -> None:

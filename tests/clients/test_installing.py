@@ -23,9 +23,9 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
 
 
 @pytest.fixture(scope="module")
-def tools(tmp_path_factory: pytest.TempPathFactory, world: Path) -> Path:
+def tools(tmp_path_factory: pytest.TempPathFactory, homes: Path) -> Path:
     folder = tmp_path_factory.mktemp("tools")
-    new_environment(folder, *TOOLS, home=world)
+    new_environment(folder, *TOOLS, home=homes)
     return folder
 
 

@@ -53,9 +53,9 @@ async def test_the_sdks_client_signs_in_and_the_token_is_read_here(tmp_path: Pat
         settings = OauthSettings(mode="external", issuer=url)
         async with opened(tmp_path, settings, clock=Clock(time.time())) as front, running(front):
             memory, person = Memory(), Person(login="carol", password="any")
-            place = url.removeprefix("http://")
+            location = url.removeprefix("http://")
             said = await say_who(front, person, memory)
-            assert said == f"carol@{place} sessions:read sessions:write sessions:execute"
+            assert said == f"carol@{location} sessions:read sessions:write sessions:execute"
             await person.http.aclose()
 
             assert memory.tokens is not None

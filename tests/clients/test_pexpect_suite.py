@@ -41,7 +41,7 @@ pexpect.spawnu = lambda *args, **more: ai_session.spawn(*args, **{"encoding": "u
 pytestmark = [pytest.mark.clients, pytest.mark.timeout(2 * BOUND_SECONDS)]
 
 
-def test_pexpects_own_tests_pass_over_sessions(world: Path, tmp_path: Path) -> None:
+def test_pexpects_own_tests_pass_over_sessions(homes: Path, tmp_path: Path) -> None:
     wanted = f"pexpect=={version('pexpect')}"
     line = [
         sys.executable,
@@ -63,7 +63,7 @@ def test_pexpects_own_tests_pass_over_sessions(world: Path, tmp_path: Path) -> N
     root = tmp_path / archive.name.removesuffix(".tar.gz")
     (root / "tests/conftest.py").write_text(INSTEAD)
     files = [f"tests/{path.name}" for path in root.glob("tests/test_*.py") if not ELSEWHERE.search(path.name)]
-    home = new_home(world, UNBOXED)
+    home = new_home(homes, UNBOXED)
     plain = ["-q", "-ra", "-p", "no:cacheprovider", "-o", "addopts=", "-o", "filterwarnings=default", "--rootdir", "."]
     try:
         done = subprocess.run(

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from ccswarm.models import CallRequest
-from tests.ccswarm.support.cli_swarms import CliWorld
+from tests.ccswarm.support.cli_swarms import CliWorker
 from tests.ccswarm.support.guest_terminals import Terminals
 from tests.ccswarm.support.model_servers import ModelServer
 from tests.ccswarm.support.model_servers_script import Asked, Reply, Turn, answers
@@ -60,25 +60,25 @@ def plan(name: str, url: str, **more: Any) -> dict[str, Any]:
 
 
 @asynccontextmanager
-async def world(home: Path, turns: Sequence[Turn], key: str = "") -> AsyncGenerator[tuple[CliWorld, ModelServer]]:
+async def cli_worker(home: Path, turns: Sequence[Turn], key: str = "") -> AsyncGenerator[tuple[CliWorker, ModelServer]]:
     terminals = Terminals()
     async with ModelServer(answers(turns), key=key) as server:
         proxy = {"HTTP_PROXY": server.url, "HTTPS_PROXY": server.url, "NO_PROXY": "127.0.0.1"}
         terminals.environ |= proxy | {name.lower(): value for name, value in proxy.items()}
         try:
-            yield CliWorld(home, terminals), server
+            yield CliWorker(home, terminals), server
         finally:
             await terminals.close()
 
 
-async def carried_out(cli: CliWorld, given: Mapping[str, Any]) -> Mapping[str, Any]:
-    async with cli.world.working(), asyncio.timeout(SECONDS):
-        await cli.world.swarm.submit(settings(given), "run_1", "/project")
-        return (await cli.world.engine.wait("run_1")).result["tasks"]["main"]
+async def carried_out(cli: CliWorker, given: Mapping[str, Any]) -> Mapping[str, Any]:
+    async with cli.worker.working(), asyncio.timeout(SECONDS):
+        await cli.worker.swarm.submit(settings(given), "run_1", "/project")
+        return (await cli.worker.engine.wait("run_1")).result["tasks"]["main"]
 
 
 async def test_it_works_with_the_agents_tools_and_nothing_else(name: str, home: Path) -> None:
-    async with world(home, [DO, FINISH, BYE]) as (cli, server):
+    async with cli_worker(home, [DO, FINISH, BYE]) as (cli, server):
         task = await carried_out(cli, plan(name, server.url))
         assert (task["status"], task["summary"]) == ("succeeded", "42 it is"), task
         assert task["usage"]["tokens"] >= 300
@@ -99,19 +99,19 @@ async def test_it_works_with_the_agents_tools_and_nothing_else(name: str, home: 
             "await_call",
         }, offered
         assert server.others == []
-        assert [call.tool for call in cli.world.task_worker.calls if call.agent == "ada"] == ["srv.do"]
+        assert [call.tool for call in cli.worker.task_worker.calls if call.agent == "ada"] == ["srv.do"]
 
 
 async def test_a_person_is_heard_with_the_answer_to_a_call(name: str, home: Path) -> None:
-    async with world(home, [Reply(calls=[("srv__wait", {})]), FINISH, BYE]) as (cli, server):
+    async with cli_worker(home, [Reply(calls=[("srv__wait", {})]), FINISH, BYE]) as (cli, server):
 
         async def wait(_: CallRequest) -> Mapping[str, Any]:
-            await cli.world.swarm.say("run_1.main", "Leave the tests.", by="ann", key="1")
+            await cli.worker.swarm.say("run_1.main", "Leave the tests.", by="ann", key="1")
             while not await cli.events("person.said"):
-                await cli.world.engine.store.change()
+                await cli.worker.engine.store.change()
             return {"found": 42}
 
-        cli.world.tool("srv.wait", wait)
+        cli.worker.tool("srv.wait", wait)
         task = await carried_out(cli, plan(name, server.url))
         assert (task["status"], task["summary"]) == ("succeeded", "42 it is"), task
         heard = server.asked[1].results[0].text
@@ -122,7 +122,7 @@ async def test_a_person_is_heard_with_the_answer_to_a_call(name: str, home: Path
 
 
 async def test_it_is_reminded_to_finish(name: str, home: Path) -> None:
-    async with world(home, [DO, Reply("I am done."), FINISH, BYE]) as (cli, server):
+    async with cli_worker(home, [DO, Reply("I am done."), FINISH, BYE]) as (cli, server):
         task = await carried_out(cli, plan(name, server.url))
         assert (task["status"], task["summary"]) == ("succeeded", "42 it is"), task
         assert "without calling `finish`" in server.asked[2].whole_text
@@ -131,14 +131,14 @@ async def test_it_is_reminded_to_finish(name: str, home: Path) -> None:
 
 
 async def test_a_wrong_key_is_named(name: str, home: Path) -> None:
-    async with world(home, [], key="another") as (cli, server):
+    async with cli_worker(home, [], key="another") as (cli, server):
         task = await carried_out(cli, plan(name, server.url))
     assert task["status"] == "failed"
     assert f"{name} has a key that was rejected" in task["summary"]
 
 
 async def test_no_key_is_named(name: str, home: Path) -> None:
-    async with world(home, []) as (cli, server):
+    async with cli_worker(home, []) as (cli, server):
         task = await carried_out(cli, plan(name, server.url, environment={}))
     assert task["status"] == "failed"
     assert f"{name} is not logged in" in task["summary"], task["summary"]
@@ -156,14 +156,14 @@ async def test_it_is_killed_in_a_call_and_goes_on(name: str, home: Path) -> None
         assert "Of these calls nobody knows what came of them: srv.hang" in asked.whole_text
         return FINISH
 
-    async with world(home, [DO, Reply(calls=[("srv__hang", {})]), prompted, BYE]) as (cli, server):
-        cli.world.tool("srv.hang", hang)
-        async with cli.world.working(), asyncio.timeout(SECONDS):
-            await cli.world.swarm.submit(settings(plan(name, server.url)), "run_1", "/project")
+    async with cli_worker(home, [DO, Reply(calls=[("srv__hang", {})]), prompted, BYE]) as (cli, server):
+        cli.worker.tool("srv.hang", hang)
+        async with cli.worker.working(), asyncio.timeout(SECONDS):
+            await cli.worker.swarm.submit(settings(plan(name, server.url)), "run_1", "/project")
             await going.wait()
             (process,) = cli.terminals.running.values()
             os.killpg(process.pid, signal.SIGKILL)
-            task = (await cli.world.engine.wait("run_1")).result["tasks"]["main"]
+            task = (await cli.worker.engine.wait("run_1")).result["tasks"]["main"]
         assert (task["status"], task["summary"]) == ("succeeded", "42 it is"), task
         assert "do it" in server.asked[2].whole_text
 
@@ -179,26 +179,26 @@ async def test_it_is_told_its_gates_and_nothing_of_it_is_left_when_it_is_cancell
             gone.set()
         raise AssertionError
 
-    async with world(home, [DO, Reply(calls=[("srv__hang", {})]), BYE]) as (cli, server):
-        cli.world.tool("srv.hang", hang)
+    async with cli_worker(home, [DO, Reply(calls=[("srv__hang", {})]), BYE]) as (cli, server):
+        cli.worker.tool("srv.hang", hang)
 
         async def listed(_: CallRequest) -> Mapping[str, Any]:
             whose = "run:run_1.main/agent:orchestrator"
             return {"sessions": [{"session_id": one, "name": one, "owner": whose} for one in cli.terminals.running]}
 
-        cli.world.tool("ai-session.list_sessions", listed)
+        cli.worker.tool("ai-session.list_sessions", listed)
         given = plan(name, server.url)
         given["tasks"][0]["gates"] = [{"command": "make check-it-all"}]
-        async with cli.world.working(), asyncio.timeout(SECONDS):
-            await cli.world.swarm.submit(settings(given), "run_1", "/project")
+        async with cli.worker.working(), asyncio.timeout(SECONDS):
+            await cli.worker.swarm.submit(settings(given), "run_1", "/project")
             await going.wait()
             assert "make check-it-all" in server.asked[0].whole_text
             (process,) = cli.terminals.running.values()
             began = time.monotonic()
-            await cli.world.engine.cancel("run_1")
+            await cli.worker.engine.cancel("run_1")
             await process.wait()
             await gone.wait()
-            await cli.world.swarm.settled()
+            await cli.worker.swarm.settled()
             print(f"{name} was gone {time.monotonic() - began:.2f} s after it was cancelled")
             assert cli.terminals.running == {}
             assert [pid for pid, what in processes() if os.fsencode(home / "bin") in what] == []

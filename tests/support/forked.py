@@ -138,12 +138,12 @@ class Forked:
         With ``script``, that file runs in an interpreter that has loaded the package. ``apart``: in a process group of
         its own. ``user``: as that user, who cannot read root's libraries, so the loaded modules must suffice.
         """
-        told, tell = os.pipe()
+        reported, tell = os.pipe()
         plan = {"words": list(words), "cwd": str(cwd), "env": dict(env), "script": script, "user": user, "apart": apart}
         fds = [*streams, tell, *([] if window is None else [window])]
         socket.send_fds(parent(package), [json.dumps(plan).encode()], fds)
         os.close(tell)
-        self._told: BinaryIO = open(told, "rb", 0)  # noqa: SIM115
+        self._told: BinaryIO = open(reported, "rb", 0)  # noqa: SIM115
         self.pid: int = NUMBER.unpack(self._told.read(NUMBER.size))[0]
         self.stdin: BinaryIO | None = None
         self.stdout: BinaryIO | None = None

@@ -64,7 +64,7 @@ class SshHost:
         line = [self.words[0], "-tt", *self.words[1:], verb(*words)]
         return pexpect.spawn(line[0], line[1:], timeout=BOUND_SECONDS, encoding="utf-8")
 
-    def told(self, *words: str) -> tuple[int, str]:
+    def result(self, *words: str) -> tuple[int, str]:
         """Run a verb in a terminal there without typing; return its exit code and all it prints."""
         window = self.typed(*words)
         window.expect(pexpect.EOF)

@@ -36,7 +36,7 @@ def as_that_user(user: int) -> None:
 
 def as_user(user: int, work: Callable[[], bytes]) -> bytes:
     """Return what ``work`` returns in a forked process of that user, or its error as text."""
-    told, tell = os.pipe()
+    reported, tell = os.pipe()
     pid = os.fork()
     if pid == 0:
         try:
@@ -48,7 +48,7 @@ def as_user(user: int, work: Callable[[], bytes]) -> bytes:
             pipe.write(given)
         os._exit(0)
     os.close(tell)
-    with open(told, "rb") as pipe:
+    with open(reported, "rb") as pipe:
         found = pipe.read()
     os.waitpid(pid, 0)
     return found

@@ -41,17 +41,17 @@ def answers(wire: Wire, body: str) -> list[str]:
     return [line.removeprefix("data: ") for line in answer.text.splitlines() if line.startswith("data: ")]
 
 
-def test_the_conversation_is_as_the_page_has_it(world: Path) -> None:
+def test_the_conversation_is_as_the_page_has_it(homes: Path) -> None:
     (configuration,) = CONFIGURATION
     assert COMMAND in configuration
     ours = f'command = "{sys.executable} -m ai_session mcp-server --stdio"\nenv = {{ PYTHONPATH = "{ROOT}" }}'
     assert len(CONVERSATIONS) == 2
-    with open_swarm_home(world, QUICK + configuration.replace(COMMAND, ours), UNBOXED) as house:
-        words = ("--config", str(house.file), "--workspace", str(house.project))
-        with served(RunVerbs(house.home), *words) as server, connected(server.port) as wire:
+    with open_swarm_home(homes, QUICK + configuration.replace(COMMAND, ours), UNBOXED) as swarm_home:
+        words = ("--config", str(swarm_home.file), "--workspace", str(swarm_home.project))
+        with served(RunVerbs(swarm_home.home), *words) as server, connected(server.port) as wire:
             for conversation in CONVERSATIONS:
                 for exchange in re.findall(r"^> .*\n(?:< .*\n)+", conversation, re.MULTILINE):
-                    asked, *told = exchange.splitlines()
+                    asked, *reported = exchange.splitlines()
                     found = answers(wire, asked[2:])
-                    assert [plain(one) for one in found] == [plain(one[2:]) for one in told], asked
-        assert house.lines("notes.txt") == ["count the stars", "count them again"]
+                    assert [plain(one) for one in found] == [plain(one[2:]) for one in reported], asked
+        assert swarm_home.lines("notes.txt") == ["count the stars", "count them again"]

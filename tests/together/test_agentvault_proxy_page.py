@@ -46,33 +46,33 @@ def answers(vault: Vault, body: str) -> list[str]:
     return [answer.text]
 
 
-def test_the_conversation_is_as_the_page_has_it(world: Path) -> None:
+def test_the_conversation_is_as_the_page_has_it(homes: Path) -> None:
     (conversation,) = CONVERSATIONS
-    with open_swarm_home(world, QUICK + CONFIGURATION[-1], UNBOXED) as house:
-        (house.project / "script.py").write_text("print(6 * 7)\n")
-        words = ("--config", str(house.file), "--workspace", str(house.project))
-        with tool_server(house.home, house.project) as url:
+    with open_swarm_home(homes, QUICK + CONFIGURATION[-1], UNBOXED) as swarm_home:
+        (swarm_home.project / "script.py").write_text("print(6 * 7)\n")
+        words = ("--config", str(swarm_home.file), "--workspace", str(swarm_home.project))
+        with tool_server(swarm_home.home, swarm_home.project) as url:
             servers = json.dumps({"filesystem": url, "code": url})
             ours: dict[str, str] = {}  # by the server's ids the page's
             with (
-                served(RunVerbs(house.home), *words, MCP_SERVER_MAP=servers) as server,
+                served(RunVerbs(swarm_home.home), *words, MCP_SERVER_MAP=servers) as server,
                 client(server.port) as vault,
             ):
                 for exchange in re.findall(r"^> .*\n(?:< .*\n)*", conversation, re.MULTILINE):
-                    asked, *told = exchange.splitlines()
+                    asked, *reported = exchange.splitlines()
                     theirs = {page: real for real, page in ours.items()}
                     found = answers(vault, ID.sub(lambda one: theirs.get(one[0], one[0]), asked[2:]))  # noqa: B023
-                    shown = [line[2:] for line in told]
+                    shown = [line[2:] for line in reported]
                     new = [one for one in ID.findall("".join(shown)) if one not in theirs]
                     ours |= dict(zip([one for one in ID.findall("".join(found)) if one not in ours], new, strict=True))
                     assert [plain(one, ours) for one in found] == [plain(one, {}) for one in shown], asked
 
 
-def test_what_one_task_opens_the_next_one_finds(world: Path) -> None:
+def test_what_one_task_opens_the_next_one_finds(homes: Path) -> None:
     agent = '[[agents]]\nname = "proxy"\ngrants = ["ai-session.*"]\n'
-    with open_swarm_home(world, QUICK + AI_SESSION + agent, UNBOXED) as house:
-        words = ("--config", str(house.file), "--workspace", str(house.project))
-        with served(RunVerbs(house.home), *words) as server, client(server.port) as vault:
+    with open_swarm_home(homes, QUICK + AI_SESSION + agent, UNBOXED) as swarm_home:
+        words = ("--config", str(swarm_home.file), "--workspace", str(swarm_home.project))
+        with served(RunVerbs(swarm_home.home), *words) as server, client(server.port) as vault:
             opened = vault.said("ai-session", "create_session", name="w")["mcp_result"]["structuredContent"]
             session = opened["session_id"]
             vault.said("ai-session", "execute_command", session_id=session, command="X=42")
@@ -82,5 +82,5 @@ def test_what_one_task_opens_the_next_one_finds(world: Path) -> None:
             unknown = vault.said("ai-session", "execute_command", session_id="nobody", command="true")["error"]
             assert (unknown["source"], unknown["code"]) == ("MCP_TOOL", "TOOL_EXECUTION_FAILED")
             assert vault.said("ai-session", "close_session", session_id=session)["success"]
-        report = house.joined()
+        report = swarm_home.joined()
         assert (report.problems, report.calls, report.joined) == ([], 5, 5)

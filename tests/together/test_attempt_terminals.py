@@ -60,8 +60,8 @@ tool = "ai-session.list_sessions"
 
 
 @pytest.fixture
-def house(world: Path) -> Iterator[SwarmHome]:
-    with open_swarm_home(world, QUICK + AI_SESSION + ADA, "") as made:
+def swarm_home(homes: Path) -> Iterator[SwarmHome]:
+    with open_swarm_home(homes, QUICK + AI_SESSION + ADA, "") as made:
         os.mkfifo(made.project / "begun")
         yield made
 
@@ -79,57 +79,57 @@ async def begun(directory: Path) -> None:
         os.close(pipe)
 
 
-def sessions(house: SwarmHome) -> list[str]:
+def sessions(swarm_home: SwarmHome) -> list[str]:
     """Those that are there, with what runs in them."""
     env = {**os.environ, "PYTHONPATH": str(ROOT)}
-    code, said, errors = forked.run("ai_session", ["ls", "--json"], cwd=house.home, env=env)
+    code, said, errors = forked.run("ai_session", ["ls", "--json"], cwd=swarm_home.home, env=env)
     assert code == 0, errors
     return [f"{one['name']} {one['state']}" for one in json.loads(said)]
 
 
 @pytest.mark.parametrize("how", first(("cancel", "pause", "budget"), "cancel"))
-async def test_no_command_of_a_run_that_was_stopped_goes_on(house: SwarmHome, how: str) -> None:
+async def test_no_command_of_a_run_that_was_stopped_goes_on(swarm_home: SwarmHome, how: str) -> None:
     text = BEAT.replace('agent = "ada"', 'agent = "ada"\nbudget = { seconds = 8 }') if how == "budget" else BEAT
-    async with house.client() as app:
-        async with house.worker():
-            run_id = await submit(app, house.plan(text), house)
+    async with swarm_home.client() as app:
+        async with swarm_home.worker():
+            run_id = await submit(app, swarm_home.plan(text), swarm_home)
             if how == "budget":
                 assert (await over(app, run_id)).result["status"] == RunStatus.EXHAUSTED
             else:
-                await begun(house.project)
+                await begun(swarm_home.project)
                 await (app.engine.cancel if how == "cancel" else app.engine.pause)(run_id)
         found = await app.engine.status(run_id)
-    there = sessions(house)
+    there = sessions(swarm_home)
     if how == "pause":
         assert (found.status, there) == (RunStatus.PAUSED, ["work ready"])
     else:
         assert there == []
 
 
-def test_ctrl_c_leaves_no_command_running(house: SwarmHome) -> None:
-    plan = house.home / "beat.toml"
+def test_ctrl_c_leaves_no_command_running(swarm_home: SwarmHome) -> None:
+    plan = swarm_home.home / "beat.toml"
     plan.write_text(BEAT)
-    words = ["run", str(plan), "-c", str(house.file), "-w", str(house.project)]
-    running = forked.piped("ccswarm", words, cwd=house.home, env={**os.environ, "PYTHONPATH": str(ROOT)})
+    words = ["run", str(plan), "-c", str(swarm_home.file), "-w", str(swarm_home.project)]
+    running = forked.piped("ccswarm", words, cwd=swarm_home.home, env={**os.environ, "PYTHONPATH": str(ROOT)})
     try:
-        asyncio.run(begun(house.project))
+        asyncio.run(begun(swarm_home.project))
         running.send_signal(signal.SIGINT)
         said = running.communicate(timeout=BOUND_SECONDS)
     finally:
         running.close()
     assert running.returncode == 130, said
-    assert sessions(house) == ["work ready"], said
+    assert sessions(swarm_home) == ["work ready"], said
 
 
-def test_a_second_ctrl_c_ends_at_once_and_a_process_in_the_background_pauses_the_run(house: SwarmHome) -> None:
-    plan, needle = house.home / "beat.toml", re.escape(os.fsencode(house.home))
+def test_a_second_ctrl_c_ends_at_once_and_a_process_in_the_background_pauses_the_run(swarm_home: SwarmHome) -> None:
+    plan, needle = swarm_home.home / "beat.toml", re.escape(os.fsencode(swarm_home.home))
     plan.write_text(BEAT)
-    words = ["run", str(plan), "-c", str(house.file), "-w", str(house.project)]
+    words = ["run", str(plan), "-c", str(swarm_home.file), "-w", str(swarm_home.project)]
     environ = {**os.environ, "PYTHONPATH": str(ROOT)}
-    running = forked.piped("ccswarm", words, cwd=house.home, env=environ)
+    running = forked.piped("ccswarm", words, cwd=swarm_home.home, env=environ)
     try:
-        asyncio.run(begun(house.project))
-        _, facts, _ = forked.run("ai_session", ["daemon", "status", "--json"], cwd=house.home, env=environ)
+        asyncio.run(begun(swarm_home.project))
+        _, facts, _ = forked.run("ai_session", ["daemon", "status", "--json"], cwd=swarm_home.home, env=environ)
         daemon = int(json.loads(facts)["pid"])
         os.kill(daemon, signal.SIGSTOP)  # so the first does not come to an end
         try:
@@ -145,65 +145,67 @@ def test_a_second_ctrl_c_ends_at_once_and_a_process_in_the_background_pauses_the
         running.close()
     assert behind
     assert all(ends_within(pid, time.monotonic() + BOUND_SECONDS) for pid in behind)
-    assert sessions(house) == ["work ready"]
-    assert '"paused"' in asyncio.run(verb(house, "runs", "list", "--json"))
+    assert sessions(swarm_home) == ["work ready"]
+    assert '"paused"' in asyncio.run(verb(swarm_home, "runs", "list", "--json"))
 
 
 async def test_what_runs_left_whose_worker_was_killed_is_ended_by_cancel_clean_and_the_next_run(
-    house: SwarmHome,
+    swarm_home: SwarmHome,
 ) -> None:
-    plan, done = house.plan(BEAT), house.home / "done.toml"
+    plan, done = swarm_home.plan(BEAT), swarm_home.home / "done.toml"
     done.write_text(ENDS)
-    async with house.client() as app:
-        async with house.worker() as worker:
+    async with swarm_home.client() as app:
+        async with swarm_home.worker() as worker:
             runs: list[str] = []
             for _ in range(3):
-                runs.append(await submit(app, plan, house))
-                await begun(house.project)
+                runs.append(await submit(app, plan, swarm_home))
+                await begun(swarm_home.project)
             worker.kill()
             await worker.wait()
-        assert sessions(house) == ["work running"] * 3
-        said = await verb(house, "cancel", runs[0])
+        assert sessions(swarm_home) == ["work running"] * 3
+        said = await verb(swarm_home, "cancel", runs[0])
         assert "No worker was carrying it out any more: 1 of its terminals is closed" in said
-        assert sessions(house) == ["work running"] * 2, "the others are of runs that are not over"
+        assert sessions(swarm_home) == ["work running"] * 2, "the others are of runs that are not over"
         await app.engine.cancel(runs[1])
-        assert "1 terminal is closed" in await verb(house, "clean")
-        assert sessions(house) == ["work running"]
-        assert "1 of its terminals is interrupted" in await verb(house, "pause", runs[2])
-        assert sessions(house) == ["work ready"]
+        assert "1 terminal is closed" in await verb(swarm_home, "clean")
+        assert sessions(swarm_home) == ["work running"]
+        assert "1 of its terminals is interrupted" in await verb(swarm_home, "pause", runs[2])
+        assert sessions(swarm_home) == ["work ready"]
         await app.engine.cancel(runs[2])
-        said = await verb(house, "run", str(done), "-w", str(house.project))
+        said = await verb(swarm_home, "run", str(done), "-w", str(swarm_home.project))
         assert "1 terminal is of finished runs closed" in said
-    assert sessions(house) == []
+    assert sessions(swarm_home) == []
 
 
-async def verb(house: SwarmHome, *words: str) -> str:
+async def verb(swarm_home: SwarmHome, *words: str) -> str:
     """What a person is told who says this."""
     env = {**os.environ, "PYTHONPATH": str(ROOT)}
-    words = (*words, "-c", str(house.file))
-    code, said, errors = await asyncio.to_thread(forked.run, "ccswarm", words, cwd=house.home, env=env)
+    words = (*words, "-c", str(swarm_home.file))
+    code, said, errors = await asyncio.to_thread(forked.run, "ccswarm", words, cwd=swarm_home.home, env=env)
     assert code == 0, errors
     return (said + errors).decode()
 
 
 @pytest.mark.torture
-async def test_a_worker_ends_what_a_run_left_whose_worker_was_killed_before_it_was_cancelled(house: SwarmHome) -> None:
-    async with house.client() as app:
-        async with house.worker() as worker:
-            run_id = await submit(app, house.plan(BEAT), house)
-            await begun(house.project)
+async def test_a_worker_ends_what_a_run_left_whose_worker_was_killed_before_it_was_cancelled(
+    swarm_home: SwarmHome,
+) -> None:
+    async with swarm_home.client() as app:
+        async with swarm_home.worker() as worker:
+            run_id = await submit(app, swarm_home.plan(BEAT), swarm_home)
+            await begun(swarm_home.project)
             worker.kill()
             await worker.wait()
         await app.engine.cancel(run_id)
-        assert sessions(house) == ["work running"]
+        assert sessions(swarm_home) == ["work running"]
         words, environ = (sys.executable, "-m", "ccswarm", "worker"), {**os.environ, "PYTHONPATH": str(ROOT)}
-        other = await asyncio.create_subprocess_exec(*words, cwd=house.home, env=environ, stderr=subprocess.PIPE)
+        other = await asyncio.create_subprocess_exec(*words, cwd=swarm_home.home, env=environ, stderr=subprocess.PIPE)
         assert other.stderr
         try:
             async with asyncio.timeout(BOUND_SECONDS):
                 while b"has closed 1 terminals" not in await other.stderr.readline():
                     assert other.returncode is None
-            assert sessions(house) == []
+            assert sessions(swarm_home) == []
         finally:
             other.terminate()
             await other.wait()

@@ -19,7 +19,7 @@ EVERYWHERE = {"--json", "--config", "--help"}
 
 class Row(NamedTuple):
     verb: str
-    told: str
+    reported: str
     options: str
     codes: str
 
@@ -70,12 +70,12 @@ def test_arguments_and_options_are_those_of_the_program(name: str) -> None:
 
 @pytest.mark.parametrize("name", COMMANDS)
 def test_exit_codes_are_those_that_help_tells(name: str) -> None:
-    told = re.search(r"Exit codes?: (.*)\Z", COMMANDS[name].help, re.DOTALL)
+    reported = re.search(r"Exit codes?: (.*)\Z", COMMANDS[name].help, re.DOTALL)
     codes = ROWS[name].codes
-    if told and "as of" in told[1]:
+    if reported and "as of" in reported[1]:
         assert codes == "as `run`"
     else:
-        assert numbers(codes) == (numbers(told[1]) if told else {0})
+        assert numbers(codes) == (numbers(reported[1]) if reported else {0})
 
 
 def test_the_table_of_codes_has_those_of_the_program() -> None:

@@ -147,14 +147,14 @@ async def test_a_machine_logs_in_by_itself(line: CommandLine, tmp_path: Path) ->
     async with fronted(line) as (url, _):
         issuer = url.removesuffix("/mcp")
         async with httpx2.AsyncClient(trust_env=False, timeout=BOUND_SECONDS) as http:
-            told = (await http.get(f"{issuer}/.well-known/oauth-protected-resource/mcp")).json()
+            reported = (await http.get(f"{issuer}/.well-known/oauth-protected-resource/mcp")).json()
         auth: dict[str, Any] = {
             "grant": "client_credentials",
             "client_id": made["client_id"],
             "client_secret": "env:NIGHTLY",
         }
         auth |= {"scopes": ["sessions:read"]}
-        auth["issuer"] = told["authorization_servers"][0]
+        auth["issuer"] = reported["authorization_servers"][0]
         settings = ServerSettings.model_validate({"name": "shell", "url": url, "auth": auth})
         async with client_of(settings, tmp_path, NIGHTLY=made["client_secret"]) as client:
             assert (await structured(client, "list_sessions"))["sessions"] == []

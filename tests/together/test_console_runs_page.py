@@ -48,9 +48,9 @@ tools = ["*"]
 
 
 @contextmanager
-def living(world: Path, rules: str = "") -> Generator[Path]:
+def living(homes: Path, rules: str = "") -> Generator[Path]:
     """A home with a daemon whose policy has these rules."""
-    home = new_home(world, UNBOXED + rules)
+    home = new_home(homes, UNBOXED + rules)
     with environment(client_environment(home)):
         forked.daemon(living_in(home))
         yield home
@@ -58,15 +58,15 @@ def living(world: Path, rules: str = "") -> Generator[Path]:
 
 
 @pytest.fixture
-def house(world: Path) -> Iterator[Path]:
-    with living(world) as home:
+def daemon_home(homes: Path) -> Iterator[Path]:
+    with living(homes) as home:
         yield home
 
 
 @pytest.fixture
-def asking_house(world: Path) -> Iterator[Path]:
+def asking_house(homes: Path) -> Iterator[Path]:
     """Where ai-session asks about each deploy."""
-    with living(world, ASKS) as home:
+    with living(homes, ASKS) as home:
         yield home
 
 
@@ -96,12 +96,12 @@ def accept(page: Page) -> None:
     page.press("y")
 
 
-def test_a_whole_job_by_the_console_alone(browser: Browser, house: Path) -> None:
-    go = house / "go"
+def test_a_whole_job_by_the_console_alone(browser: Browser, daemon_home: Path) -> None:
+    go = daemon_home / "go"
     os.mkfifo(go)
     held = os.open(go, os.O_RDWR)  # so that a line that is written stays until it is read
-    shop = Shop(house, JOB)
-    with console(house) as here, shop.running():
+    shop = Shop(daemon_home, JOB)
+    with console(daemon_home) as here, shop.running():
         page = signed_in(browser, here)
         page.press("3")
         page.shows("release-24")
@@ -245,9 +245,9 @@ def test_a_whole_job_without_a_shell(browser: Browser, asking_house: Path) -> No
 
 
 @pytest.mark.torture
-def test_work_is_returned_with_a_comment_and_a_run_cancelled(browser: Browser, house: Path) -> None:
-    shop = Shop(house)
-    with console(house) as here, shop.running():
+def test_work_is_returned_with_a_comment_and_a_run_cancelled(browser: Browser, daemon_home: Path) -> None:
+    shop = Shop(daemon_home)
+    with console(daemon_home) as here, shop.running():
         page = signed_in(browser, here)
         page.press("3")
         page.wait("document.querySelector('.runs .tag.warn')")
@@ -300,14 +300,16 @@ def test_questions_of_runs_and_of_ai_session_stand_in_one_list_once(browser: Bro
 
 
 @pytest.mark.clients
-def test_every_page_fits_a_telephone_and_is_for_everybody(browser: Browser, house: Path) -> None:
+def test_every_page_fits_a_telephone_and_is_for_everybody(browser: Browser, daemon_home: Path) -> None:
     """By axe-core, which comes from npm with the packages of clients."""
-    shop = Shop(house, PLAN)
-    with console(house, directory=shop.project) as here, shop.running():
+    shop = Shop(daemon_home, PLAN)
+    with console(daemon_home, directory=shop.project) as here, shop.running():
         page = signed_in(browser, here, 390, 844)
         page.wait("document.title === '(1) ai-session'")
         run = page.evaluate("import('/model.js').then(model => model.runs.value.runs[0].run)")
-        made = forked.run("ai_session", ["new", "build", "--shell", "bash", "--json"], cwd=house, env=living_in(house))
+        made = forked.run(
+            "ai_session", ["new", "build", "--shell", "bash", "--json"], cwd=daemon_home, env=living_in(daemon_home)
+        )
         assert made[0] == 0, made
         page.wait("document.querySelector('.sub')")
         session = page.evaluate("document.querySelector('.sub').hash")
@@ -328,18 +330,18 @@ def test_every_page_fits_a_telephone_and_is_for_everybody(browser: Browser, hous
             "#/policy?command=ls": ".verdicts li",
         }
         wrong: dict[str, list[str]] = {}
-        for place, mark in ready.items():
-            page.evaluate(f"location.hash = '{place}'")
+        for location, mark in ready.items():
+            page.evaluate(f"location.hash = '{location}'")
             page.wait(f"document.querySelector('{mark}')")
-            if place == "#/start":
+            if location == "#/start":
                 choose(page, mark)
                 page.wait("document.querySelector('.checked li')")
             wide = page.evaluate("[document.documentElement.scrollWidth, innerWidth]")
-            wrong[place] = accessibility.found(page, "dark") + ([f"too wide: {wide}"] if wide[0] > wide[1] else [])
+            wrong[location] = accessibility.found(page, "dark") + ([f"too wide: {wide}"] if wide[0] > wide[1] else [])
             page.size(1280, 900)
-            wrong[place] += accessibility.found(page, "light")
+            wrong[location] += accessibility.found(page, "light")
             page.size(390, 844)
-        told = "\n".join(f"{place}: {one}" for place, found in wrong.items() for one in found)
-        assert not told, told
+        reported = "\n".join(f"{location}: {one}" for location, found in wrong.items() for one in found)
+        assert not reported, reported
         nothing_happened(page)
         page.close()

@@ -47,7 +47,7 @@ def piece(name: str, agent: str, gate: str) -> dict[str, object]:
 
 
 @pytest.mark.torture
-async def test_a_task_in_words_becomes_work_of_others(world: Path) -> None:
+async def test_a_task_in_words_becomes_work_of_others(homes: Path) -> None:
     tasks = [piece("one", "ada", "grep -qx 1 one.txt"), piece("two", "bob", "grep -qx 2 two.txt")]
     handed_on = Reply("I hand it on.", [("swarm.delegate", {"tasks": tasks})])
     scripts = {
@@ -55,19 +55,21 @@ async def test_a_task_in_words_becomes_work_of_others(world: Path) -> None:
         "You are ada, a coder": plays(writes("one.txt", "1")),
         "You are bob, a coder": plays(writes("two.txt", "2")),
     }
-    with open_swarm_home(world, AI_SESSION + QUICK, "") as house, environment({**os.environ, KEY: SECRET}):
-        git(house.project, "init", "-q", "-b", "main")
-        git(house.project, "config", "user.name", "Host")
-        git(house.project, "config", "user.email", "h@h")
-        git(house.project, "commit", "-q", "--allow-empty", "-m", "Begin")
+    with open_swarm_home(homes, AI_SESSION + QUICK, "") as swarm_home, environment({**os.environ, KEY: SECRET}):
+        git(swarm_home.project, "init", "-q", "-b", "main")
+        git(swarm_home.project, "config", "user.name", "Host")
+        git(swarm_home.project, "config", "user.email", "h@h")
+        git(swarm_home.project, "commit", "-q", "--allow-empty", "-m", "Begin")
         async with ModelServer(each(scripts), key=SECRET) as server:
-            house.rewrite(AI_SESSION + QUICK + coordinator(server))
-            house.settings = config.peek(house.file).settings
-            async with house.client() as app, house.worker():
+            swarm_home.rewrite(AI_SESSION + QUICK + coordinator(server))
+            swarm_home.settings = config.peek(swarm_home.file).settings
+            async with swarm_home.client() as app, swarm_home.worker():
                 main = TaskSettings(id="main", text="Have one.txt and two.txt written.", agent="cleo")
-                run = await over(app, await submit(app, house.settings.model_copy(update={"tasks": (main,)}), house))
+                run = await over(
+                    app, await submit(app, swarm_home.settings.model_copy(update={"tasks": (main,)}), swarm_home)
+                )
         task = run.result["tasks"]["main"]
         assert (task["status"], task["summary"]) == ("succeeded", "Both are there.")
-        assert [git(house.project, "show", f"HEAD:{name}") for name in ("one.txt", "two.txt")] == ["1", "2"]
+        assert [git(swarm_home.project, "show", f"HEAD:{name}") for name in ("one.txt", "two.txt")] == ["1", "2"]
         assert run.result["usage"]["tokens"] == 110 * len(server.asked) == 110 * 12
-        assert house.joined().problems == []
+        assert swarm_home.joined().problems == []

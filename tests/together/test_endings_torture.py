@@ -40,11 +40,11 @@ ENVIRON = {"PYTHONPATH": str(ROOT)}
 
 
 @asynccontextmanager
-async def sweeping(house: SwarmHome) -> AsyncGenerator[asyncio.subprocess.Process]:
+async def sweeping(swarm_home: SwarmHome) -> AsyncGenerator[asyncio.subprocess.Process]:
     """A worker as people start it: it also ends what runs left that are over. It has begun when this returns."""
     words = (sys.executable, "-m", "ccswarm", "worker")
     environ = {**os.environ, **ENVIRON}
-    worker = await asyncio.create_subprocess_exec(*words, cwd=house.home, env=environ, stderr=subprocess.PIPE)
+    worker = await asyncio.create_subprocess_exec(*words, cwd=swarm_home.home, env=environ, stderr=subprocess.PIPE)
     assert worker.stderr
     reading = asyncio.create_task(worker.stderr.read(0))
     try:
@@ -60,15 +60,15 @@ async def sweeping(house: SwarmHome) -> AsyncGenerator[asyncio.subprocess.Proces
         await worker.wait()
 
 
-async def ended(house: SwarmHome, app: App, how: str) -> str:
+async def ended(swarm_home: SwarmHome, app: App, how: str) -> str:
     """A run that ends so; how it ended."""
-    plan = house.plan(PLANS[how].replace("{pipe}", str(house.project.parent / "begun")))
+    plan = swarm_home.plan(PLANS[how].replace("{pipe}", str(swarm_home.project.parent / "begun")))
     if how == "ctrl-c":
-        return await interrupted(house, app)
-    async with sweeping(house) as worker:
-        run_id = await submit(app, plan, house)
+        return await interrupted(swarm_home, app)
+    async with sweeping(swarm_home) as worker:
+        run_id = await submit(app, plan, swarm_home)
         if how in ("cancel", "kill"):
-            await begun(house.home)
+            await begun(swarm_home.home)
         if how == "kill":
             worker.kill()
             await worker.wait()
@@ -78,12 +78,12 @@ async def ended(house: SwarmHome, app: App, how: str) -> str:
         return str(run.result["status"] if run.result else run.status)
 
 
-async def interrupted(house: SwarmHome, app: App) -> str:
+async def interrupted(swarm_home: SwarmHome, app: App) -> str:
     """By Ctrl-C, and given up afterwards."""
-    words = [sys.executable, "-m", "ccswarm", "run", str(house.home / "plan.toml"), "-c", str(house.file)]
-    words += ["-w", str(house.project)]
+    words = [sys.executable, "-m", "ccswarm", "run", str(swarm_home.home / "plan.toml"), "-c", str(swarm_home.file)]
+    words += ["-w", str(swarm_home.project)]
     running = await asyncio.create_subprocess_exec(*words, env={**os.environ, **ENVIRON}, stdout=-3, stderr=-3)
-    await begun(house.home)
+    await begun(swarm_home.home)
     running.send_signal(signal.SIGINT)
     assert await running.wait() == 130
     (run,) = await app.engine.list(top=True, unfinished=True)
@@ -91,26 +91,28 @@ async def interrupted(house: SwarmHome, app: App) -> str:
     return str((await over(app, run.id)).status)
 
 
-async def test_endings(world: Path) -> None:
+async def test_endings(homes: Path) -> None:
     endings, random_ = Counter[str](), random.Random(7)
-    with open_swarm_home(world, QUICK + AI_SESSION + AGENT, UNBOXED) as house:
-        repository(house)
-        os.mkfifo(house.home / "begun")
-        async with house.client() as app:
+    with open_swarm_home(homes, QUICK + AI_SESSION + AGENT, UNBOXED) as swarm_home:
+        repository(swarm_home)
+        os.mkfifo(swarm_home.home / "begun")
+        async with swarm_home.client() as app:
             for number in range(RUNS):
                 how = (*PLANS, *random_.choices(list(PLANS), k=RUNS))[number]
-                endings[f"{how}: {await ended(house, app, how)}"] += 1
+                endings[f"{how}: {await ended(swarm_home, app, how)}"] += 1
         print(endings)
-        async with house.client() as app, sweeping(house):
-            assert (await over(app, await submit(app, house.plan(PLANS["success"]), house))).result[
+        async with swarm_home.client() as app, sweeping(swarm_home):
+            assert (await over(app, await submit(app, swarm_home.plan(PLANS["success"]), swarm_home))).result[
                 "status"
             ] == "succeeded"
-        assert sessions(house) == []
+        assert sessions(swarm_home) == []
         words = [sys.executable, "-m", "ccswarm", "clean", "--days", "0"]
         environ = {**os.environ, **ENVIRON}
-        await asyncio.to_thread(subprocess.run, words, cwd=house.home, env=environ, check=True, timeout=BOUND_SECONDS)
-        assert git(house.project, "for-each-ref", "--format=%(refname)", "refs/ccswarm") == ""
-        clones = [path for path in (house.state / "workspaces").glob("run_*/*") if path.is_dir()]
+        await asyncio.to_thread(
+            subprocess.run, words, cwd=swarm_home.home, env=environ, check=True, timeout=BOUND_SECONDS
+        )
+        assert git(swarm_home.project, "for-each-ref", "--format=%(refname)", "refs/ccswarm") == ""
+        clones = [path for path in (swarm_home.state / "workspaces").glob("run_*/*") if path.is_dir()]
         assert clones == []
-        assert git(house.project, "branch", "--list", "agent/*") == ""
-        assert git(house.project, "status", "--porcelain") == ""
+        assert git(swarm_home.project, "branch", "--list", "agent/*") == ""
+        assert git(swarm_home.project, "status", "--porcelain") == ""

@@ -30,9 +30,9 @@ SESSION = 'session_id = "${steps.terminal.session_id}"'
 
 
 @pytest.fixture
-def verbs(world: Path) -> Iterator[RunVerbs]:
+def verbs(homes: Path) -> Iterator[RunVerbs]:
     """In a home where nothing of ai-session is configured: sessions have boxes."""
-    home = new_home(world, "")
+    home = new_home(homes, "")
     with environment(client_environment(home)):
         made = RunVerbs(home)
         made.rewrite(CONFIG)
@@ -134,14 +134,14 @@ def test_nothing_leaks_nothing_an_agent_leaves_counts_and_gates_decide(verbs: Ru
     assert found["slow-gate"]["why"].endswith("not done within 0.5 s")
     assert found["broken"]["calls"] == 0
     assert re.search("^setup: .*no such luck", found["broken"]["why"])
-    place = re.search(r"^/\S*/ccswarm-eval-\w+/\d$", found["claims"]["why"], re.MULTILINE)
-    assert place, found["claims"]["why"]
-    assert not Path(place[0]).parent.exists()
+    location = re.search(r"^/\S*/ccswarm-eval-\w+/\d$", found["claims"]["why"], re.MULTILINE)
+    assert location, found["claims"]["why"]
+    assert not Path(location[0]).parent.exists()
 
 
 @pytest.mark.torture
-def test_agents_of_the_configuration_are_tried_whatever_thinks_for_them(world: Path) -> None:
-    home = new_home(world, UNBOXED)
+def test_agents_of_the_configuration_are_tried_whatever_thinks_for_them(homes: Path) -> None:
+    home = new_home(homes, UNBOXED)
     command = json.dumps({"session_id": "work", "command": END})
     actions = ['call:ai-session__create_session:{"name":"work"}', f"call:ai-session__execute_command:{command}"]
     words = [
@@ -198,17 +198,17 @@ def test_progress_is_drawn_and_ctrl_c_leaves_a_report_and_nothing_else(verbs: Ru
     cases = (case("quick", "pwd; false", "steps = ['true']"), case("endless", "true", "steps = ['sleep 600']"))
     words = ("eval", suite(verbs, *cases), "--at-once", "1", "--report", "report.json", "--repeat", "2")
     with verbs.terminal(*words) as (typed, forked):
-        for told in ("mine  [0-9]+ s  0 of 4", "quick +playbook", "failed", "/1", "1 of 4", "endless +playbook"):
-            typed.expect(told)
+        for reported in ("mine  [0-9]+ s  0 of 4", "quick +playbook", "failed", "/1", "1 of 4", "endless +playbook"):
+            typed.expect(reported)
         typed.send("\x03")
-        for told in ("Ctrl-C again", "ENTRANT", "playbook", "0%", "report: "):
-            typed.expect(told)
+        for reported in ("Ctrl-C again", "ENTRANT", "playbook", "0%", "report: "):
+            typed.expect(reported)
         assert forked.wait(BOUND_SECONDS) == 130
     report = json.loads((verbs.home / "report.json").read_text())
     assert (report["complete"], [one["case"] for one in report["results"]]) == (False, ["quick"])
-    place = re.search(r"^(/\S*/ccswarm-eval-\w+)/1$", report["results"][0]["why"], re.MULTILINE)
-    assert place
-    assert not Path(place[1]).exists()
+    location = re.search(r"^(/\S*/ccswarm-eval-\w+)/1$", report["results"][0]["why"], re.MULTILINE)
+    assert location
+    assert not Path(location[1]).exists()
 
 
 @pytest.mark.torture

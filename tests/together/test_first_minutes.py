@@ -25,45 +25,45 @@ KEYS = ("ANTHROPIC_API_KEY", "OPENAI_API_KEY", "CODEX_API_KEY", "GEMINI_API_KEY"
 
 
 @pytest.fixture
-def house(world: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[SwarmHome]:
+def swarm_home(homes: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[SwarmHome]:
     """A git repository with a test, ai-session on PATH, and no other configuration than the document's."""
     for name in KEYS:
         monkeypatch.delenv(name, raising=False)
-    with open_swarm_home(world, DOCUMENT, UNBOXED) as house:
+    with open_swarm_home(homes, DOCUMENT, UNBOXED) as swarm_home:
         monkeypatch.setenv("PATH", f"{sys.prefix}/bin:/usr/bin:/bin")
         for name in ("GIT_AUTHOR", "GIT_COMMITTER"):
             monkeypatch.setenv(f"{name}_NAME", "Ann")
             monkeypatch.setenv(f"{name}_EMAIL", "ann@example.org")
-        (house.project / "ccswarm.toml").write_text(DOCUMENT)
-        (house.project / "shop.py").write_text('print("hello")\n')
-        (house.project / "Makefile").write_text("test:\n\tpython3 shop.py | grep -q hello\n")
-        git(house.project, "init", "-q", "-b", "main")
-        git(house.project, "add", "-A")
-        git(house.project, "commit", "-qm", "Begin")
-        yield house
+        (swarm_home.project / "ccswarm.toml").write_text(DOCUMENT)
+        (swarm_home.project / "shop.py").write_text('print("hello")\n')
+        (swarm_home.project / "Makefile").write_text("test:\n\tpython3 shop.py | grep -q hello\n")
+        git(swarm_home.project, "init", "-q", "-b", "main")
+        git(swarm_home.project, "add", "-A")
+        git(swarm_home.project, "commit", "-qm", "Begin")
+        yield swarm_home
 
 
-def ccswarm(house: SwarmHome, *words: str) -> str:
+def ccswarm(swarm_home: SwarmHome, *words: str) -> str:
     env = {**os.environ, "PYTHONPATH": str(ROOT)}
-    code, out, err = forked.run("ccswarm", words, cwd=house.project, env=env)
+    code, out, err = forked.run("ccswarm", words, cwd=swarm_home.project, env=env)
     said = (out + err).decode()
     assert code == 0, said
     return said
 
 
-def test_the_documents_configuration_does_something_true(house: SwarmHome) -> None:
-    said = ccswarm(house, "run", "list the files", "--config", "ccswarm.toml")
+def test_the_documents_configuration_does_something_true(swarm_home: SwarmHome) -> None:
+    said = ccswarm(swarm_home, "run", "list the files", "--config", "ccswarm.toml")
     assert "no agent is configured (there is no key, and neither claude nor codex is installed)" in said
     assert "succeeded: playbook files, chosen by: list, files; exit code 0" in said
-    told: dict[str, Any] = json.loads(ccswarm(house, "runs", "show", "last", "--json"))
-    output = told["tasks"]["main"]["result"]["steps"]["run"]["output"]
+    reported: dict[str, Any] = json.loads(ccswarm(swarm_home, "runs", "show", "last", "--json"))
+    output = reported["tasks"]["main"]["result"]["steps"]["run"]["output"]
     assert output.splitlines() == ["Makefile", "ccswarm.toml", "shop.py", "3 files"]
 
 
 @pytest.mark.torture
-def test_every_type_of_the_document_joins_and_does_the_task(house: SwarmHome) -> None:
-    words = ("--config", str(house.project / "ccswarm.toml"), "--workspace", str(house.project))
-    with served(RunVerbs(house.home), *words) as server, connected(server.port) as wire:
+def test_every_type_of_the_document_joins_and_does_the_task(swarm_home: SwarmHome) -> None:
+    words = ("--config", str(swarm_home.project / "ccswarm.toml"), "--workspace", str(swarm_home.project))
+    with served(RunVerbs(swarm_home.home), *words) as server, connected(server.port) as wire:
         swarm = wire.ask("swarm_init", topology="hierarchical", maxAgents=10, strategy="adaptive")["swarmId"]
         for kind in ("researcher", "coder", "analyst", "optimizer", "coordinator"):
             joined = wire.ask("agent_spawn", swarmId=swarm, type=kind, capabilities=["analysis", "synthesis"])
@@ -75,7 +75,7 @@ def test_every_type_of_the_document_joins_and_does_the_task(house: SwarmHome) ->
 
 @pytest.mark.torture
 def test_one_line_from_nothing_to_a_coder_and_its_work_is_merged(
-    house: SwarmHome, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    swarm_home: SwarmHome, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     given = json.dumps({"session_id": "w", "command": "make test && echo checked > checked.txt"})
     actions = ['call:ai-session__create_session:{"name":"w"}', f"call:ai-session__execute_command:{given}"]
@@ -86,16 +86,16 @@ def test_one_line_from_nothing_to_a_coder_and_its_work_is_merged(
     )
     (tmp_path / "claude").chmod(0o755)
     monkeypatch.setenv("PATH", f"{os.environ['PATH']}:{tmp_path}")
-    (house.project / "ccswarm.toml").unlink()
-    git(house.project, "commit", "-qam", "none yet")
+    (swarm_home.project / "ccswarm.toml").unlink()
+    git(swarm_home.project, "commit", "-qam", "none yet")
     try:
-        said = ccswarm(house, "init", "--with", "claude")
+        said = ccswarm(swarm_home, "init", "--with", "claude")
         assert "missing" not in said
         assert "claude itself runs with your login and outside of any sandbox" in said
         person: pexpect.spawn[str] = pexpect.spawn(
             sys.executable,
             ["-m", "ccswarm", "run", "make the tests pass"],
-            cwd=str(house.project),
+            cwd=str(swarm_home.project),
             encoding="utf-8",
             env={**os.environ, "PYTHONPATH": str(ROOT), "TERM": "xterm"},
             dimensions=(40, 150),
@@ -103,14 +103,14 @@ def test_one_line_from_nothing_to_a_coder_and_its_work_is_merged(
         )  # pyright: ignore[reportArgumentType]
         person.expect_exact("+checked")
         person.expect_exact("merge 1 file, +1 −0")
-        assert not (house.project / "checked.txt").exists()
+        assert not (swarm_home.project / "checked.txt").exists()
         person.send("y")
         person.expect_exact("the tests pass")
         person.expect(pexpect.EOF)
         person.wait()
         assert person.exitstatus == 0
-        assert house.lines("checked.txt") == ["checked"]
+        assert swarm_home.lines("checked.txt") == ["checked"]
     finally:
-        home = house.state / "programs"
+        home = swarm_home.state / "programs"
         stop = [sys.executable, "-m", "ai_session", "daemon", "stop", "--yes"]
         subprocess.run(stop, env={**os.environ, "HOME": str(home)}, check=True, timeout=BOUND_SECONDS)

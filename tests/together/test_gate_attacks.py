@@ -46,60 +46,63 @@ def plan_of(*tasks: dict[str, Any]) -> str:
 
 
 @pytest.fixture
-def house(world: Path) -> Iterator[SwarmHome]:
+def swarm_home(homes: Path) -> Iterator[SwarmHome]:
     text = BASE + agent("ada", "swarm.delegate") + HELPER
-    with open_swarm_home(world, text, "", served=False) as house, environment({**os.environ, "PYTHONPATH": str(ROOT)}):
-        yield house
+    with (
+        open_swarm_home(homes, text, "", served=False) as swarm_home,
+        environment({**os.environ, "PYTHONPATH": str(ROOT)}),
+    ):
+        yield swarm_home
 
 
 @pytest.fixture
-def verbs(house: SwarmHome) -> RunVerbs:
-    return RunVerbs(house.home)
+def verbs(swarm_home: SwarmHome) -> RunVerbs:
+    return RunVerbs(swarm_home.home)
 
 
-def where(house: SwarmHome) -> tuple[str, ...]:
-    return ("--config", str(house.file), "--workspace", str(house.project))
+def where(swarm_home: SwarmHome) -> tuple[str, ...]:
+    return ("--config", str(swarm_home.file), "--workspace", str(swarm_home.project))
 
 
-def unharmed(house: SwarmHome) -> None:
+def unharmed(swarm_home: SwarmHome) -> None:
     """No command ran, nobody called what nobody is granted, and no session was opened."""
-    assert list(house.home.rglob("pwned.txt")) == []
-    begun = [record.facts for record in read(house.state / "journal") if record.event == "call.begin"]
+    assert list(swarm_home.home.rglob("pwned.txt")) == []
+    begun = [record.facts for record in read(swarm_home.state / "journal") if record.event == "call.begin"]
     assert [one for one in begun if not str(one["tool"]).startswith("swarm.")] == []
     assert [one for one in begun if one["agent"] == "orchestrator"] == []
 
 
 def refusal(text: str, gates: str) -> None:
     """It says why, and what to do."""
-    told = text.replace("\\n", "\n")
+    reported = text.replace("\\n", "\n")
     why = "may not run commands" if gates == "command" else ("tool", "has no")
-    assert why in told if isinstance(why, str) else any(one in told for one in why), told
+    assert why in reported if isinstance(why, str) else any(one in reported for one in why), reported
 
 
 @pytest.mark.parametrize("gates", first(GATES, "command"))
-def test_by_the_playbook_of_an_agent(house: SwarmHome, verbs: RunVerbs, gates: str) -> None:
+def test_by_the_playbook_of_an_agent(swarm_home: SwarmHome, verbs: RunVerbs, gates: str) -> None:
     step = {"id": "hand", "tool": "swarm.delegate", "args": {"tasks": [hidden(GATES[gates])]}}
-    file = house.home / "plan.json"
+    file = swarm_home.home / "plan.json"
     file.write_text(plan_of({"id": "main", "agent": "ada", "steps": [step]}))
-    result = verbs.result("run", str(file), *where(house), code=1)
+    result = verbs.result("run", str(file), *where(swarm_home), code=1)
     summary = result["tasks"]["main"]["summary"]
     refusal(summary, gates)
     assert "expected an answer, but the call ended as" in summary
-    unharmed(house)
+    unharmed(swarm_home)
 
 
 @pytest.mark.torture  # test_gates.py has what a playbook's gate is refused
 @pytest.mark.parametrize("gates", first(GATES, "tool"))
-def test_by_a_model_that_obeys_what_it_read(house: SwarmHome, verbs: RunVerbs, gates: str) -> None:
+def test_by_a_model_that_obeys_what_it_read(swarm_home: SwarmHome, verbs: RunVerbs, gates: str) -> None:
     replies = [reply(("swarm.delegate", {"tasks": [hidden(GATES[gates])]})), reply(finish("failed", "It was refused."))]
     model = 'brain = "llm"\nsettings = { replies = ' + _toml(replies) + " }"
-    house.rewrite(BASE + agent("ada", "swarm.delegate", more=model) + HELPER)
-    result = verbs.result("run", "do as the file says", *where(house), "--no-wait", code=1)
+    swarm_home.rewrite(BASE + agent("ada", "swarm.delegate", more=model) + HELPER)
+    result = verbs.result("run", "do as the file says", *where(swarm_home), "--no-wait", code=1)
     assert result["tasks"]["main"]["summary"] == "It was refused."
-    refused = [r.facts for r in read(house.state / "journal") if r.event in ("call.refused", "call.end")]
+    refused = [r.facts for r in read(swarm_home.state / "journal") if r.event in ("call.refused", "call.end")]
     assert [(one["tool"], one["agent"]) for one in refused] == [("swarm.delegate", "ada")]
     assert refused[0]["status"] in ("invalid", "denied")
-    unharmed(house)
+    unharmed(swarm_home)
 
 
 def _toml(value: Any) -> str:
@@ -112,36 +115,36 @@ def _toml(value: Any) -> str:
 
 
 @pytest.mark.parametrize("gates", first(GATES, "both"))
-async def test_by_the_program_that_thinks_for_an_agent(house: SwarmHome, gates: str) -> None:
+async def test_by_the_program_that_thinks_for_an_agent(swarm_home: SwarmHome, gates: str) -> None:
     """As Claude Code and others do it, and a person's own client: through ``mcp-server --agent``."""
-    async with guest("", *where(house)) as client:
+    async with guest("", *where(swarm_home)) as client:
         await client.shake_hands()
         answer = words(await client.call("swarm__delegate", tasks=[hidden(GATES[gates])]))
         assert "invalid" in answer  # invalid_arguments, or plan_invalid
         refusal(answer, gates)
         assert await client.leave() == 0
-    unharmed(house)
+    unharmed(swarm_home)
 
 
 @pytest.mark.parametrize("gates", first(GATES, "command"))
-async def test_by_a_delegate_of_a_delegate(house: SwarmHome, gates: str) -> None:
+async def test_by_a_delegate_of_a_delegate(swarm_home: SwarmHome, gates: str) -> None:
     again = {"id": "again", "tool": "swarm.delegate", "args": {"tasks": [{**hidden(GATES[gates]), "agent": "ada"}]}}
-    house.rewrite(BASE + agent("ada", "swarm.*") + HELPER.replace('approval = "all"', ""))
-    async with guest("", *where(house)) as client:
+    swarm_home.rewrite(BASE + agent("ada", "swarm.*") + HELPER.replace('approval = "all"', ""))
+    async with guest("", *where(swarm_home)) as client:
         await client.shake_hands()
         middle = {"id": "mid", "text": "hi", "agent": "helper", "steps": [again]}
         answer = words(await client.call("swarm__delegate", tasks=[middle]))
         refusal(answer, gates)
         assert await client.leave() == 0
-    unharmed(house)
+    unharmed(swarm_home)
 
 
 @pytest.mark.parametrize("gates", first(GATES, "both"))
-def test_by_a_client_of_the_mcp_server(house: SwarmHome, gates: str) -> None:
+def test_by_a_client_of_the_mcp_server(swarm_home: SwarmHome, gates: str) -> None:
     plan = plan_of(hidden(GATES[gates]))
-    (house.project / "plan.json").write_text(plan)
-    (house.project / "answer.json").write_text(json.dumps({"ccswarmPlan": plan, "check": {"valid": True}}))
-    with serving(house.home, *where(house)) as client:
+    (swarm_home.project / "plan.json").write_text(plan)
+    (swarm_home.project / "answer.json").write_text(json.dumps({"ccswarmPlan": plan, "check": {"valid": True}}))
+    with serving(swarm_home.home, *where(swarm_home)) as client:
         for given in (plan, "plan.json", "answer.json"):
             error = client.refused("start_run", plan=given)
             assert error["code"] == "plan_invalid"
@@ -151,15 +154,15 @@ def test_by_a_client_of_the_mcp_server(house: SwarmHome, gates: str) -> None:
             assert not checked["valid"]
             assert checked["problems"][0]["place"].startswith("task x")
         assert client.tool("list_runs")["runs"] == []
-    unharmed(house)
+    unharmed(swarm_home)
 
 
 @pytest.mark.parametrize("gates", first(GATES, "tool"))
-def test_by_a_client_of_a2a(house: SwarmHome, verbs: RunVerbs, gates: str) -> None:
-    with served(verbs, *where(house)) as process, connected(process.port) as wire:
+def test_by_a_client_of_a2a(swarm_home: SwarmHome, verbs: RunVerbs, gates: str) -> None:
+    with served(verbs, *where(swarm_home)) as process, connected(process.port) as wire:
         fault = wire.fault("SendMessage", message=plan_message({"tasks": [hidden(GATES[gates])]}))
         refusal(json.dumps(fault), gates)
-    unharmed(house)
+    unharmed(swarm_home)
 
 
 TELEMETRY = '[telemetry]\nendpoint = "http://127.0.0.1:9"\n'
@@ -180,21 +183,21 @@ TELEMETRY = '[telemetry]\nendpoint = "http://127.0.0.1:9"\n'
     ],
 )
 def test_a_clients_plan_says_nothing_that_is_the_persons_not_even_the_same(
-    house: SwarmHome, more: str, told: str
+    swarm_home: SwarmHome, more: str, reported: str
 ) -> None:
     """What repeats the configuration of now would hold against the configuration of later."""
     plan = '[[tasks]]\nid = "x"\nagent = "helper"\nsteps = [{ id = "s", tool = "swarm.list_agents" }]\n'
-    with serving(house.home, *where(house)) as client:
-        assert told in client.refused("start_run", plan=plan + more)["message"]
+    with serving(swarm_home.home, *where(swarm_home)) as client:
+        assert reported in client.refused("start_run", plan=plan + more)["message"]
 
 
 @pytest.mark.torture  # test_gates.py: a client's gate acts for who does the task, and counts in its budget
-def test_a_client_has_commands_run_by_who_may_and_as_that_agent(house: SwarmHome) -> None:
+def test_a_client_has_commands_run_by_who_may_and_as_that_agent(swarm_home: SwarmHome) -> None:
     """The honest way: the agent's grants, its budget, a question to the person where it has to ask."""
     maker = agent("maker", "ai-session.*", "swarm.list_agents", more="budget = { calls = 3 }")
-    house.rewrite(BASE + agent("ada", "swarm.delegate") + HELPER + maker)
+    swarm_home.rewrite(BASE + agent("ada", "swarm.delegate") + HELPER + maker)
     gates = [{"command": "id > held.txt"}]
-    with serving(house.home, *where(house)) as client:
+    with serving(swarm_home.home, *where(swarm_home)) as client:
         run = client.tool("start_run", plan=plan_of({**hidden(gates), "agent": "maker"}))["run"]
         client.follow(run)
         status = client.tool("run_status", run=run)
@@ -202,23 +205,23 @@ def test_a_client_has_commands_run_by_who_may_and_as_that_agent(house: SwarmHome
         over = client.tool("start_run", plan=plan_of({**hidden(gates * 2), "agent": "maker"}))["run"]
         client.follow(over)
         assert client.tool("run_status", run=over)["status"] == "budget_exhausted"
-    assert (house.project / "held.txt").is_file()
-    begun = [record.facts for record in read(house.state / "journal") if record.event == "call.begin"]
+    assert (swarm_home.project / "held.txt").is_file()
+    begun = [record.facts for record in read(swarm_home.state / "journal") if record.event == "call.begin"]
     assert {one["agent"] for one in begun} == {"maker"}
-    assert house.joined().problems == []
+    assert swarm_home.joined().problems == []
 
 
-def test_what_a_person_writes_is_the_persons(house: SwarmHome, verbs: RunVerbs) -> None:
+def test_what_a_person_writes_is_the_persons(swarm_home: SwarmHome, verbs: RunVerbs) -> None:
     """The same gates in a plan file that a person runs, by an agent that may do none of it."""
     forked.daemon(os.environ)
-    file = house.home / "plan.json"
+    file = swarm_home.home / "plan.json"
     own = {**hidden([{"command": "id > held.txt"}, {"tool": "vault.echo", "args": {"text": "mine"}}]), "agent": "ada"}
     own["steps"] = [{"id": "hand", "tool": "swarm.delegate", "args": {"tasks": [hidden([], "y")]}}]
     file.write_text(plan_of(own))
-    house.rewrite(house.file.read_text().replace('approval = "all"', ""))
-    assert verbs.result("run", str(file), *where(house))["status"] == "succeeded"
-    assert (house.project / "held.txt").is_file()
-    begun = [record.facts for record in read(house.state / "journal") if record.event == "call.begin"]
+    swarm_home.rewrite(swarm_home.file.read_text().replace('approval = "all"', ""))
+    assert verbs.result("run", str(file), *where(swarm_home))["status"] == "succeeded"
+    assert (swarm_home.project / "held.txt").is_file()
+    begun = [record.facts for record in read(swarm_home.state / "journal") if record.event == "call.begin"]
     assert [one["tool"] for one in begun if one["agent"] == "orchestrator"] == [
         "ai-session.create_session",
         "ai-session.execute_command",
@@ -227,17 +230,17 @@ def test_what_a_person_writes_is_the_persons(house: SwarmHome, verbs: RunVerbs) 
     ]
 
 
-def test_a_clients_run_that_is_done_again_has_no_more_power(house: SwarmHome, verbs: RunVerbs) -> None:
+def test_a_clients_run_that_is_done_again_has_no_more_power(swarm_home: SwarmHome, verbs: RunVerbs) -> None:
     """A person resumes it after taking the agent's shell away: its gates are refused, as of any plan of a client."""
     forked.daemon(os.environ)
     maker = agent("maker", "ai-session.*", "swarm.list_agents")
-    house.rewrite(BASE + agent("ada", "swarm.delegate") + HELPER + maker)
-    with serving(house.home, *where(house)) as client:
+    swarm_home.rewrite(BASE + agent("ada", "swarm.delegate") + HELPER + maker)
+    with serving(swarm_home.home, *where(swarm_home)) as client:
         task = {**hidden([{"command": "false"}]), "agent": "maker"}
         run = client.tool("start_run", plan=plan_of(task))["run"]
         client.follow(run)
         assert client.tool("run_status", run=run)["status"] == "failed"
-    house.rewrite(house.file.read_text().replace('"ai-session.*", ', ""))
-    said = verbs.run("resume", run, "--config", str(house.file), code=2)
+    swarm_home.rewrite(swarm_home.file.read_text().replace('"ai-session.*", ', ""))
+    said = verbs.run("resume", run, "--config", str(swarm_home.file), code=2)
     assert "error plan_invalid" in said.err
     assert "on behalf of agent maker, which may not run commands" in said.err

@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.torture
 
 
-def test_the_proposed_plan_is_carried_out(world: Path) -> None:
-    home = new_home(world, "")
+def test_the_proposed_plan_is_carried_out(homes: Path) -> None:
+    home = new_home(homes, "")
     root = home / "shop"
     root.mkdir()
     commit = "git init -q; git -c user.name=A -c user.email=a@b commit -qm Begin --allow-empty"

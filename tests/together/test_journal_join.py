@@ -53,9 +53,9 @@ async def toolbox(journal: Path, worker: str) -> AsyncGenerator[tuple[Toolbox, M
 
 
 @pytest.fixture
-def house(world: Path) -> Iterator[Path]:
+def daemon_home(homes: Path) -> Iterator[Path]:
     """A home with a daemon and a log of its own."""
-    home = new_home(world, UNBOXED)
+    home = new_home(homes, UNBOXED)
     with environment(client_environment(home) | {"PYTHONPATH": str(ROOT)}):
         forked.daemon(os.environ)
         yield home
@@ -76,8 +76,8 @@ def statuses(journal: Path) -> list[str]:
 
 
 @pytest.mark.anyio
-async def test_every_call_stands_in_both_logs(house: Path) -> None:
-    journal, pipe = house / "journal", house / "pipe"
+async def test_every_call_stands_in_both_logs(daemon_home: Path) -> None:
+    journal, pipe = daemon_home / "journal", daemon_home / "pipe"
     os.mkfifo(pipe)
 
     async def call(agent: str, tool: str, **arguments: object) -> CallStatus:
@@ -107,14 +107,14 @@ async def test_every_call_stands_in_both_logs(house: Path) -> None:
     assert verify(journal).sound
 
 
-def test_a_killed_worker_leaves_a_call_that_is_named_open(house: Path) -> None:
+def test_a_killed_worker_leaves_a_call_that_is_named_open(daemon_home: Path) -> None:
     async def goes_on() -> None:
         async with asyncio.timeout(BOUND_SECONDS), toolbox(journal, "killed") as (tools, _):
             assert (await tools.invoke_tool("coder", "ai-session.list_sessions", {})).ok
 
-    journal, pipe = house / "journal", house / "pipe"
+    journal, pipe = daemon_home / "journal", daemon_home / "pipe"
     os.mkfifo(pipe)
-    script = house / "worker.py"
+    script = daemon_home / "worker.py"
     script.write_text(WORKER)
     worker = forked.piped("ccswarm", [str(journal), str(pipe)], cwd=ROOT, env=os.environ, script=str(script))
     try:

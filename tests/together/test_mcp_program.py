@@ -48,8 +48,8 @@ async def test_tools_are_discovered_and_called_by_name(daemon: CommandLine, tmp_
         assert "execute_command" in wrong.suggestion
         await client.invoke_tool("close_session", {"session_id": "build"})
     (journal,) = (tmp_path / "journal").glob("*.jsonl")
-    told = [json.loads(line) for line in journal.read_text().splitlines()]
-    called = [one["facts"]["tool"] for one in told if one["event"] == "call.begin"]
+    reported = [json.loads(line) for line in journal.read_text().splitlines()]
+    called = [one["facts"]["tool"] for one in reported if one["event"] == "call.begin"]
     assert called == [f"ai-session.{name}" for name in ("create_session", "execute_command", "close_session")]
     with pytest.raises(UsageInvalid):
         await client.discover_tools()

@@ -32,13 +32,13 @@ def conversation() -> Iterator[tuple[bytes, str]]:
             yield said[2:].encode(), answered[2:]
 
 
-def test_the_conversation_is_as_the_page_has_it(world: Path) -> None:
+def test_the_conversation_is_as_the_page_has_it(homes: Path) -> None:
     (configuration,) = blocks("toml")
     assert COMMAND in configuration
     ours = f'command = "{sys.executable} -m ai_session mcp-server --stdio"\nenv = {{ PYTHONPATH = "{ROOT}" }}'
-    with open_swarm_home(world, QUICK + configuration.replace(COMMAND, ours), "") as house:
-        here = str(house.project)
-        client = ServerClient(house.home, "--config", str(house.file), "--workspace", here)
+    with open_swarm_home(homes, QUICK + configuration.replace(COMMAND, ours), "") as swarm_home:
+        here = str(swarm_home.project)
+        client = ServerClient(swarm_home.home, "--config", str(swarm_home.file), "--workspace", here)
         try:
             for said, answered in conversation():
                 client.send(said.replace(PROJECT.encode(), here.encode()))
@@ -49,4 +49,4 @@ def test_the_conversation_is_as_the_page_has_it(world: Path) -> None:
             assert client.leave()[0] == 0
         finally:
             client.process.close()
-        assert (house.project / "shop/src/app.ts").read_text().startswith("import { Hono }")
+        assert (swarm_home.project / "shop/src/app.ts").read_text().startswith("import { Hono }")

@@ -44,18 +44,18 @@ grants = ["ai-session.*"]
 
 
 @pytest.fixture(scope="module")
-def house(world: Path) -> Iterator[SwarmHome]:
-    with open_swarm_home(world, AI_SESSION + QUICK + BUSY, "") as house:
-        yield house
+def swarm_home(homes: Path) -> Iterator[SwarmHome]:
+    with open_swarm_home(homes, AI_SESSION + QUICK + BUSY, "") as swarm_home:
+        yield swarm_home
 
 
 @pytest.fixture(scope="module")
-def client(house: SwarmHome) -> Iterator[ServerClient]:
-    with serving(house.home, "--config", str(house.file), "--workspace", str(house.project)) as client:
+def client(swarm_home: SwarmHome) -> Iterator[ServerClient]:
+    with serving(swarm_home.home, "--config", str(swarm_home.file), "--workspace", str(swarm_home.project)) as client:
         yield client
 
 
-def told(client: ServerClient, **arguments: Any) -> Any:
+def reported(client: ServerClient, **arguments: Any) -> Any:
     result = client.call("initialize_project", **arguments)
     return json.loads(result["content"][0]["text"])
 
@@ -68,14 +68,14 @@ def files_in(folder: Path) -> dict[str, str]:
 
 @pytest.mark.parametrize(("template", "inside"), list(zip(ABOUT, ("", "apps/deep", "mine"), strict=True)))
 @pytest.mark.either("template")
-def test_a_starter_is_written_whole(client: ServerClient, house: SwarmHome, template: str, inside: str) -> None:
+def test_a_starter_is_written_whole(client: ServerClient, swarm_home: SwarmHome, template: str, inside: str) -> None:
     """In the workspace, in folders that are not there yet, and as the folder that is named."""
     name = "mine" if inside == "mine" else "-first-app"
     wanted = 'Quote "this", ${run.id}, $HOME and `that`; ü.\r\n\tSecond line'
-    place = house.project / inside
-    found = told(client, projectName=name, template=template, projectPath=str(place), requirements=wanted)
+    location = swarm_home.project / inside
+    found = reported(client, projectName=name, template=template, projectPath=str(location), requirements=wanted)
     assert found["success"], found
-    folder = place if inside == "mine" else place / name
+    folder = location if inside == "mine" else location / name
     files = files_of(template, name, wanted)
     assert files_in(folder) == files
     assert found["project"] == {
@@ -90,52 +90,63 @@ def test_a_starter_is_written_whole(client: ServerClient, house: SwarmHome, temp
     assert f"cd {folder}" == found["nextSteps"][0]
 
 
-def test_what_is_there_is_left_as_it_is(client: ServerClient, house: SwarmHome) -> None:
-    place = house.project / "old"
-    place.mkdir()
-    (place / "README.md").write_text("mine")
-    (place / "notes.txt").write_text("mine")
-    meant = {"projectName": "old", "template": "cloudflare-hono", "projectPath": str(place)}
-    found = told(client, **meant)
+def test_what_is_there_is_left_as_it_is(client: ServerClient, swarm_home: SwarmHome) -> None:
+    location = swarm_home.project / "old"
+    location.mkdir()
+    (location / "README.md").write_text("mine")
+    (location / "notes.txt").write_text("mine")
+    meant = {"projectName": "old", "template": "cloudflare-hono", "projectPath": str(location)}
+    found = reported(client, **meant)
     assert (found["code"], found["existingFiles"]) == ("PROJECT_EXISTS", ["README.md"])
-    assert files_in(place) == {"README.md": "mine", "notes.txt": "mine"}
-    (place / "README.md").unlink()
-    assert told(client, **meant)["success"]
-    assert files_in(place) == {**files_of("cloudflare-hono", "old"), "notes.txt": "mine"}
+    assert files_in(location) == {"README.md": "mine", "notes.txt": "mine"}
+    (location / "README.md").unlink()
+    assert reported(client, **meant)["success"]
+    assert files_in(location) == {**files_of("cloudflare-hono", "old"), "notes.txt": "mine"}
 
 
-def test_every_call_is_in_the_journal_and_in_the_audit_log(client: ServerClient, house: SwarmHome) -> None:
-    assert told(client, projectName="in", template="cloudflare-hono", projectPath=str(house.project / "in"))["success"]
-    calls = [one.facts for one in house.records() if one.event == "call.begin"]
+def test_every_call_is_in_the_journal_and_in_the_audit_log(client: ServerClient, swarm_home: SwarmHome) -> None:
+    assert reported(client, projectName="in", template="cloudflare-hono", projectPath=str(swarm_home.project / "in"))[
+        "success"
+    ]
+    calls = [one.facts for one in swarm_home.records() if one.event == "call.begin"]
     assert {"ai-session.create_session", "ai-session.execute_command", "ai-session.close_session"} == {
         one["tool"] for one in calls
     }
-    joined = house.joined()
+    joined = swarm_home.joined()
     assert (joined.calls, joined.problems) == (joined.joined, [])
 
 
-def test_a_person_is_asked_where_the_agent_has_to(world: Path) -> None:
-    with open_swarm_home(world, AI_SESSION + QUICK + HELD, "") as house:
-        words = ("--config", str(house.file), "--workspace", str(house.project))
-        with serving(house.home, *words) as client:
-            meant = {"projectName": "held", "template": "react-native-expo", "projectPath": str(house.project)}
-            found = told(client, **meant)
+def test_a_person_is_asked_where_the_agent_has_to(homes: Path) -> None:
+    with open_swarm_home(homes, AI_SESSION + QUICK + HELD, "") as swarm_home:
+        words = ("--config", str(swarm_home.file), "--workspace", str(swarm_home.project))
+        with serving(swarm_home.home, *words) as client:
+            meant = {"projectName": "held", "template": "react-native-expo", "projectPath": str(swarm_home.project)}
+            found = reported(client, **meant)
             assert found["status"] == "in_progress"
             assert "success" not in found
             run = found["project"]["run"]
             assert "ccswarm approve" in found["nextSteps"][0]
             assert client.tool("run_status", run=run)["status"] == "waiting_approval"
-            assert files_in(house.project) == {}
+            assert files_in(swarm_home.project) == {}
             assert client.tool("cancel_run", run=run)["status"] == "cancelled"
 
 
 @pytest.mark.torture  # test_swarm_server_end_to_end.py has the official client call the same server
 @pytest.mark.anyio
-async def test_the_official_client_gets_results_and_errors(house: SwarmHome) -> None:
+async def test_the_official_client_gets_results_and_errors(swarm_home: SwarmHome) -> None:
     server = StdioServerParameters(
         command=sys.executable,
-        args=["-m", "ccswarm", "mcp-server", "--stdio", "--config", str(house.file), "--workspace", str(house.project)],
-        env={**client_environment(house.home), "PYTHONPATH": str(ROOT)},
+        args=[
+            "-m",
+            "ccswarm",
+            "mcp-server",
+            "--stdio",
+            "--config",
+            str(swarm_home.file),
+            "--workspace",
+            str(swarm_home.project),
+        ],
+        env={**client_environment(swarm_home.home), "PYTHONPATH": str(ROOT)},
     )
     for mode in ("legacy", "2026-07-28"):
         async with Client(server, mode=mode) as client:

@@ -93,12 +93,12 @@ def statuses(run: Execution) -> dict[str, str]:
 
 
 @pytest.mark.clients
-async def test_servers_from_npm(world: Path) -> None:
+async def test_servers_from_npm(homes: Path) -> None:
     every = server("every", *program("mcp-server-everything"))
-    with open_swarm_home(world, AI_SESSION + QUICK + CREW + every, "") as house:
-        house.add(server("files", *program("mcp-server-filesystem"), str(house.project)))
-        async with house.client() as app, house.worker():
-            run = await over(app, await submit(app, house.plan(FILES), house))
+    with open_swarm_home(homes, AI_SESSION + QUICK + CREW + every, "") as swarm_home:
+        swarm_home.add(server("files", *program("mcp-server-filesystem"), str(swarm_home.project)))
+        async with swarm_home.client() as app, swarm_home.worker():
+            run = await over(app, await submit(app, swarm_home.plan(FILES), swarm_home))
         said = {name: task["summary"] for name, task in run.result["tasks"].items()}
         assert statuses(run) == {"write": "succeeded", "read": "succeeded", "outside": "failed", "unfit": "failed"}, (
             said
@@ -107,7 +107,7 @@ async def test_servers_from_npm(world: Path) -> None:
         assert steps["same"]["text"] == f"Echo: {steps['facts']['temperature']} forty two\n"
         assert "Access denied" in said["outside"]
         assert "a: must be number" in said["unfit"]
-        report = house.joined()
+        report = swarm_home.joined()
         assert (report.problems, report.calls, report.joined) == ([], 11, 3)
 
 
@@ -125,14 +125,14 @@ def installed() -> Path:
 
 
 @pytest.mark.clients
-async def test_servers_from_pypi(world: Path) -> None:
+async def test_servers_from_pypi(homes: Path) -> None:
     programs = installed()
     there = "".join(server(name, str(programs / f"mcp-server-{name}")) for name in ("git", "time"))
-    with open_swarm_home(world, AI_SESSION + QUICK + CREW + there, "") as house:
-        git(house.project, "init", "-q", "-b", "main")
-        git(house.project, "commit", "-q", "--allow-empty", "-m", "Begin")
-        (house.project / "new.txt").write_text("new\n")
-        async with house.client() as app, house.worker():
-            run = await over(app, await submit(app, house.plan(REPOSITORY), house))
+    with open_swarm_home(homes, AI_SESSION + QUICK + CREW + there, "") as swarm_home:
+        git(swarm_home.project, "init", "-q", "-b", "main")
+        git(swarm_home.project, "commit", "-q", "--allow-empty", "-m", "Begin")
+        (swarm_home.project / "new.txt").write_text("new\n")
+        async with swarm_home.client() as app, swarm_home.worker():
+            run = await over(app, await submit(app, swarm_home.plan(REPOSITORY), swarm_home))
         assert statuses(run) == {"look": "succeeded", "time": "succeeded"}, run.result["tasks"]
-        assert [record.facts["status"] for record in house.records() if record.event == "call.end"] == ["ok"] * 3
+        assert [record.facts["status"] for record in swarm_home.records() if record.event == "call.end"] == ["ok"] * 3

@@ -32,9 +32,9 @@ ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture(scope="module")
-def house(world: Path) -> Iterator[Path]:
+def daemon_home(homes: Path) -> Iterator[Path]:
     """A home with a daemon for the tests of this module, as it is where nothing was configured."""
-    home = new_home(world, "")
+    home = new_home(homes, "")
     with environment(client_environment(home) | {"PYTHONPATH": str(ROOT)}):
         forked.daemon(os.environ)
         yield home
@@ -44,15 +44,15 @@ def house(world: Path) -> Iterator[Path]:
 
 
 @pytest.fixture
-def project(house: Path, request: pytest.FixtureRequest) -> Iterator[Path]:
+def project(daemon_home: Path, request: pytest.FixtureRequest) -> Iterator[Path]:
     """A git repository in that home."""
-    folder = house / re.sub(r"\W+", "-", request.node.name)
+    folder = daemon_home / re.sub(r"\W+", "-", request.node.name)
     folder.mkdir()
     (folder / "one.py").write_text("x = 1  # TODO: more\ny = 2\n")
     (folder / "two words.py").write_text("z = 3\n")
     (folder / "run.sh").write_text("echo $((1 + 1))\n")
     (folder / "README").write_text("A project.\n")
-    with environment(client_environment(house) | {"PYTHONPATH": str(ROOT)}):
+    with environment(client_environment(daemon_home) | {"PYTHONPATH": str(ROOT)}):
         git = "git -c init.defaultBranch=main init -q; git add .; git -c user.name=A -c user.email=a@b commit -qm Begin"
         subprocess.run(git, shell=True, cwd=folder, check=True)
         yield folder
@@ -98,8 +98,12 @@ async def carry_out(settings: Settings, folder: Path) -> Mapping[str, Drive]:
         assert check.plan_problems(settings, await server.tools()) == []
         for facts in check.describe(settings)["tasks"]:
             task = next(task for task in settings.tasks if task.id == facts["id"])
-            told = {"inputs": {need: results[need] for need in task.needs}, "run_id": run_id, "workspace": str(folder)}
-            end = await drive(task.model_dump(mode="json"), server.call, **told)
+            reported = {
+                "inputs": {need: results[need] for need in task.needs},
+                "run_id": run_id,
+                "workspace": str(folder),
+            }
+            end = await drive(task.model_dump(mode="json"), server.call, **reported)
             ends[task.id] = end
             results[task.id] = end.finish.result
             if end.finish.status != "succeeded":
@@ -138,9 +142,9 @@ def test_the_starter_runs_as_it_is(project: Path, repository: bool) -> None:
         shutil.rmtree(project / ".git")
     ends = asyncio.run(carry_out(parsing.parse(reference_text.starter()), project))
     assert last(ends).status == "succeeded", last(ends).summary
-    told = [line.split() for line in ends["tell"].steps["tell"]["output"].splitlines()]
-    assert told[:2] == [["files:", "4"], ["directories:", "0"]]
-    assert {"README", "words.py"} <= {line[-1] for line in told[3:]}
+    reported = [line.split() for line in ends["tell"].steps["tell"]["output"].splitlines()]
+    assert reported[:2] == [["files:", "4"], ["directories:", "0"]]
+    assert {"README", "words.py"} <= {line[-1] for line in reported[3:]}
     commits = ends["look"].steps["commits"]
     assert commits["output"].endswith("Begin\n") if repository else commits["status"] == "skipped"
 
@@ -171,14 +175,14 @@ def test_examples_do_what_the_guide_says(project: Path, text: str, kind: str, af
         assert differences == []
 
 
-def missing(wanted: Any, there: Any, place: str = "") -> Iterator[str]:
+def missing(wanted: Any, there: Any, location: str = "") -> Iterator[str]:
     """What a result lacks of an excerpt from it."""
     if isinstance(wanted, dict):
         for key, value in wanted.items():
-            yield from missing(value, there.get(key, "nothing"), f"{place}.{key}")
+            yield from missing(value, there.get(key, "nothing"), f"{location}.{key}")
     elif isinstance(wanted, list):
-        assert len(wanted) == len(there), place
+        assert len(wanted) == len(there), location
         for at, (value, item) in enumerate(zip(wanted, there, strict=True)):
-            yield from missing(value, item, f"{place}[{at}]")
+            yield from missing(value, item, f"{location}[{at}]")
     elif wanted != there:
-        yield f"{place}: {there!r}, not {wanted!r}"
+        yield f"{location}: {there!r}, not {wanted!r}"

@@ -62,9 +62,9 @@ with ccswarm.working():
 
 
 @pytest.fixture
-def place(world: Path) -> Iterator[Path]:
+def project_home(homes: Path) -> Iterator[Path]:
     """One with a repository in it, which is current and has the files of the page."""
-    home = new_home(world, UNBOXED)
+    home = new_home(homes, UNBOXED)
     project = home / "project"
     project.mkdir()
     for name, text in re.findall(r'^```toml title="([^"]*)"\n(.*?)^```$', PAGE, re.MULTILINE | re.DOTALL):
@@ -100,7 +100,7 @@ def arguments(function: object) -> list[str]:
     return [str(parameter) for parameter in inspect.signature(function).parameters.values()]  # type: ignore[arg-type]
 
 
-def test_what_cannot_be_done_is_said_in_errors_of_the_tree(place: Path) -> None:
+def test_what_cannot_be_done_is_said_in_errors_of_the_tree(project_home: Path) -> None:
     assert ccswarm.check("note.toml", offline=True) == []
     note = Path("note.toml").read_text()
     Path("wrong.toml").write_text(note.replace('agent = "writer"', 'agent = "nobody"'))
@@ -109,7 +109,7 @@ def test_what_cannot_be_done_is_said_in_errors_of_the_tree(place: Path) -> None:
     with pytest.raises(ccswarm.PlanInvalid, match="nobody"):
         ccswarm.submit("wrong.toml")
     with pytest.raises(UsageInvalid, match="is not a directory"):
-        ccswarm.submit("note.toml", workspace=place / "nowhere")
+        ccswarm.submit("note.toml", workspace=project_home / "nowhere")
     Path("note.toml").write_text(note + "\n# more\n")
     with pytest.raises(ConfigChanged) as changed:
         ccswarm.submit("note.toml")
@@ -121,12 +121,17 @@ def test_what_cannot_be_done_is_said_in_errors_of_the_tree(place: Path) -> None:
         ccswarm.McpClient("true").discover_tools()
 
 
-def test_a_queued_run_is_waited_for_no_longer_than_one_says(place: Path) -> None:
+def test_a_queued_run_is_waited_for_no_longer_than_one_says(project_home: Path) -> None:
     run = ccswarm.submit("note.toml", name="later")
     found = ccswarm.find_run(run.id[:12])
     assert ([one.id for one in ccswarm.list_runs()], found.id) == ([run.id], run.id)
-    told = run.wait(timeout=0.01)
-    assert (told.status, told.name, told.ok, told.tasks["note"].status) == ("queued", "later", False, "queued")
+    reported = run.wait(timeout=0.01)
+    assert (reported.status, reported.name, reported.ok, reported.tasks["note"].status) == (
+        "queued",
+        "later",
+        False,
+        "queued",
+    )
     assert (list(run.events(follow=False)), run.diff()) == ([], [])
     with pytest.raises(UsageInvalid, match="has no task"):
         run.diff("other")
@@ -137,13 +142,13 @@ def test_a_queued_run_is_waited_for_no_longer_than_one_says(place: Path) -> None
 
 
 @pytest.mark.torture  # two runs, carried out
-def test_the_pages_examples_do_what_they_say(place: Path) -> None:
+def test_the_pages_examples_do_what_they_say(project_home: Path) -> None:
     """In a process of their own, in order and in one namespace; a comment behind a print is what it prints."""
     git = "git -c init.defaultBranch=main init -q; git add .; git -c user.name=A -c user.email=a@b commit -qm Begin"
     subprocess.run(git, shell=True, check=True)
     subprocess.run(["git", "config", "user.name", "Ada"], check=True)
     subprocess.run(["git", "config", "user.email", "ada@example.org"], check=True)
-    programs = place / "bin"
+    programs = project_home / "bin"
     programs.mkdir()
     program = programs / "ai-session"
     program.write_text(f'#!/bin/sh\nexec {sys.executable} -m ai_session "$@"\n')
@@ -155,4 +160,4 @@ def test_the_pages_examples_do_what_they_say(place: Path) -> None:
     finally:
         subprocess.run([program, "daemon", "stop", "--yes"], env=env, check=True, capture_output=True)
     assert (done.returncode, done.stdout) == (0, ""), done.stderr
-    assert not end_leftovers(place)
+    assert not end_leftovers(project_home)

@@ -180,27 +180,27 @@ BAD_TASKS = (
 
 
 @pytest.fixture
-def house(world: Path) -> Iterator[SwarmHome]:
+def swarm_home(homes: Path) -> Iterator[SwarmHome]:
     """As it is where ai-session is not configured: every session is in a box."""
-    with open_swarm_home(world, AI_SESSION + QUICK + CREW, "") as house:
-        yield house
+    with open_swarm_home(homes, AI_SESSION + QUICK + CREW, "") as swarm_home:
+        yield swarm_home
 
 
 def statuses(run: Execution) -> dict[str, str]:
     return {name: task["status"] for name, task in run.result["tasks"].items()}
 
 
-async def test_three_agents_work_and_every_call_stands_in_both_logs(house: SwarmHome) -> None:
-    (house.project / "README").write_text("A project.\n")
-    git(house.project, "init", "-q", "-b", "main")
-    git(house.project, "add", ".")
-    git(house.project, "commit", "-qm", "Begin")
-    git(house.project, "config", "user.name", "Host")
-    git(house.project, "config", "user.email", "h@h")
-    async with house.client() as app, house.worker():
-        run_id = await submit(app, house.plan(MAKE + READ + ASK), house)
+async def test_three_agents_work_and_every_call_stands_in_both_logs(swarm_home: SwarmHome) -> None:
+    (swarm_home.project / "README").write_text("A project.\n")
+    git(swarm_home.project, "init", "-q", "-b", "main")
+    git(swarm_home.project, "add", ".")
+    git(swarm_home.project, "commit", "-qm", "Begin")
+    git(swarm_home.project, "config", "user.name", "Host")
+    git(swarm_home.project, "config", "user.email", "h@h")
+    async with swarm_home.client() as app, swarm_home.worker():
+        run_id = await submit(app, swarm_home.plan(MAKE + READ + ASK), swarm_home)
         asked = await event(app, f"{run_id}.ask", "approval.asked")
-        (question,) = await asyncio.to_thread(house.answer, "yes", "ann")
+        (question,) = await asyncio.to_thread(swarm_home.answer, "yes", "ann")
         assert (question["id"], question["tool"]) == (asked["id"], "ai-session.create_session")
         answered = await event(app, f"{run_id}.ask", "approval.answered")
         assert (answered["approved"], answered["by"]) == (True, "ann")
@@ -210,45 +210,45 @@ async def test_three_agents_work_and_every_call_stands_in_both_logs(house: Swarm
     tasks = run.result["tasks"]
     assert tasks["read"]["result"]["steps"]["see"]["output"] == "42\nmore\n0\n"
     clone = tasks["make"]["result"]["steps"]["write"]["output"].strip()
-    assert Path(clone).is_relative_to(house.state / "workspaces" / run_id)
+    assert Path(clone).is_relative_to(swarm_home.state / "workspaces" / run_id)
     assert merge["commits"] == 2
     assert not Path(clone).exists(), "its work is merged"
-    assert git(house.project, "show", "HEAD:beat.txt") == (house.project / "beat.txt").read_text().strip()
-    assert git(house.project, "log", "--topo-order", "--format=%s", "--no-merges").splitlines() == [
+    assert git(swarm_home.project, "show", "HEAD:beat.txt") == (swarm_home.project / "beat.txt").read_text().strip()
+    assert git(swarm_home.project, "log", "--topo-order", "--format=%s", "--no-merges").splitlines() == [
         "make: write made.txt",
         "Made",
         "Begin",
     ]
-    report = house.joined()
+    report = swarm_home.joined()
     assert (report.problems, report.open, report.going_on) == ([], [], [])
     calls = 4 + 2 + (3 + 1) + 1  # make, what ends its terminals, its gates, and those of their copy
     calls += 3 + (1 + 2)  # read and ask, and what ends what ask left open
     assert (report.calls, report.joined, report.refused) == (calls, calls, 1)
-    assert {record.facts["agent"] for record in house.records() if "agent" in record.facts} == {
+    assert {record.facts["agent"] for record in swarm_home.records() if "agent" in record.facts} == {
         "maker",
         "reader",
         "careful",
         "orchestrator",
         "cleaner",
     }
-    assert verify(house.state / "journal").sound
+    assert verify(swarm_home.state / "journal").sound
 
 
-async def test_git_works_where_the_workspace_is_a_directory_of_a_repository(house: SwarmHome) -> None:
+async def test_git_works_where_the_workspace_is_a_directory_of_a_repository(swarm_home: SwarmHome) -> None:
     """In boxes, of agents and gates; whose terminal names no directory begins there, too."""
-    below = house.project / "parts/one"
+    below = swarm_home.project / "parts/one"
     below.mkdir(parents=True)
     (below / "README").write_text("A part.\n")
-    git(house.project, "init", "-q", "-b", "main")
-    git(house.project, "config", "user.name", "Host")
-    git(house.project, "config", "user.email", "h@h")
-    git(house.project, "add", ".")
-    git(house.project, "commit", "-qm", "Begin")
-    async with house.client() as app, house.worker():
+    git(swarm_home.project, "init", "-q", "-b", "main")
+    git(swarm_home.project, "config", "user.name", "Host")
+    git(swarm_home.project, "config", "user.email", "h@h")
+    git(swarm_home.project, "add", ".")
+    git(swarm_home.project, "commit", "-qm", "Begin")
+    async with swarm_home.client() as app, swarm_home.worker():
         run_id = new_run_id()
-        await app.swarm.submit(house.plan(BELOW), run_id, str(below), origin=Origin.PERSON)
+        await app.swarm.submit(swarm_home.plan(BELOW), run_id, str(below), origin=Origin.PERSON)
         run = await over(app, run_id)
-    clone = house.state / "workspaces" / run_id / "below.1"
+    clone = swarm_home.state / "workspaces" / run_id / "below.1"
     below_clone = clone / "parts/one"
     task = run.result["tasks"]["below"]
     assert task["status"] == "succeeded", task
@@ -258,30 +258,30 @@ async def test_git_works_where_the_workspace_is_a_directory_of_a_repository(hous
     assert not (clone.parent / "escaped").exists()
 
 
-async def test_what_is_not_granted_or_not_agreed_to_is_not_done_and_is_on_record(house: SwarmHome) -> None:
+async def test_what_is_not_granted_or_not_agreed_to_is_not_done_and_is_on_record(swarm_home: SwarmHome) -> None:
     problem = "task sneak: step force: agent outsider has no grant for ai-session.execute_command"
-    async with house.client() as app, house.worker():
-        run_id = await submit(app, house.plan(SNEAK + ASK, problem), house)
+    async with swarm_home.client() as app, swarm_home.worker():
+        run_id = await submit(app, swarm_home.plan(SNEAK + ASK, problem), swarm_home)
         await event(app, f"{run_id}.ask", "approval.asked")
-        assert len(await asyncio.to_thread(house.answer, "no", "bob")) == 1
+        assert len(await asyncio.to_thread(swarm_home.answer, "no", "bob")) == 1
         run = await over(app, run_id)
     assert statuses(run) == {"sneak": "failed", "look": "succeeded", "ask": "failed"}
     assert "agent outsider may not use ai-session.execute_command" in run.result["tasks"]["sneak"]["summary"]
     assert "bob said no" in run.result["tasks"]["ask"]["summary"]
-    refused = [record.facts for record in house.records() if record.event == "call.refused"]
+    refused = [record.facts for record in swarm_home.records() if record.event == "call.refused"]
     assert {(facts["agent"], facts["code"], facts["status"]) for facts in refused} == {
         ("outsider", "not_granted", "denied"),
         ("careful", "approval_needed", "denied"),
     }
-    report = house.joined()
+    report = swarm_home.joined()
     assert (report.problems, report.calls, report.joined, report.refused) == ([], 1, 1, 2)
 
 
-async def test_an_agent_sees_no_tool_that_it_is_not_granted(house: SwarmHome) -> None:
-    agents = {agent.name: agent for agent in house.settings.agents}
-    (server,) = house.settings.mcp.servers
+async def test_an_agent_sees_no_tool_that_it_is_not_granted(swarm_home: SwarmHome) -> None:
+    agents = {agent.name: agent for agent in swarm_home.settings.agents}
+    (server,) = swarm_home.settings.mcp.servers
     client = McpToolClient(server, env=os.environ, era_cache={})
-    journal = Journal(house.home / "other", "w")
+    journal = Journal(swarm_home.home / "other", "w")
     try:
         tools = Toolbox({"ai-session": client}, agents, journal)
         seen = [tool.name for tool in await tools.discover_tools("outsider")]
@@ -293,11 +293,11 @@ async def test_an_agent_sees_no_tool_that_it_is_not_granted(house: SwarmHome) ->
 
 
 @pytest.mark.torture
-async def test_bad_servers_beside_good_ones_cost_only_their_own_tasks(world: Path) -> None:
-    with open_swarm_home(world, AI_SESSION + QUICK + BAD_SERVERS, "") as house:
-        async with house.client() as app, house.worker():
-            run = await over(app, await submit(app, house.plan(BAD_TASKS), house))
-        report = house.joined()
+async def test_bad_servers_beside_good_ones_cost_only_their_own_tasks(homes: Path) -> None:
+    with open_swarm_home(homes, AI_SESSION + QUICK + BAD_SERVERS, "") as swarm_home:
+        async with swarm_home.client() as app, swarm_home.worker():
+            run = await over(app, await submit(app, swarm_home.plan(BAD_TASKS), swarm_home))
+        report = swarm_home.joined()
     assert run.result["status"] == "failed"
     assert {name for name, status in statuses(run).items() if status == "succeeded"} == {
         "banner",
@@ -332,23 +332,23 @@ HELD = "".join(
 
 
 @pytest.mark.torture  # contract/test_engine_takeover.py has it without terminals
-async def test_a_second_worker_finishes_what_a_killed_one_began_with_every_effect_once(house: SwarmHome) -> None:
-    os.mkfifo(house.project / "pipe")
-    async with house.client() as app:
-        async with house.worker() as first:
-            run_id = await submit(app, house.plan(HELD), house)
-            pipe = await asyncio.to_thread(open, house.project / "pipe", "w")
+async def test_a_second_worker_finishes_what_a_killed_one_began_with_every_effect_once(swarm_home: SwarmHome) -> None:
+    os.mkfifo(swarm_home.project / "pipe")
+    async with swarm_home.client() as app:
+        async with swarm_home.worker() as first:
+            run_id = await submit(app, swarm_home.plan(HELD), swarm_home)
+            pipe = await asyncio.to_thread(open, swarm_home.project / "pipe", "w")
             first.kill()
-        async with house.worker():
+        async with swarm_home.worker():
             await asyncio.to_thread(write, pipe)
             run = await over(app, run_id)
     assert statuses(run) == dict.fromkeys(("first", "second", "third"), "succeeded")
     expected = [f"first {step}" for step in STEPS] + ["second held", "second after"]
-    assert house.lines("lines") == expected + [f"third {step}" for step in STEPS]
+    assert swarm_home.lines("lines") == expected + [f"third {step}" for step in STEPS]
     assert run.result["tasks"]["second"]["result"]["steps"]["held"]["output"] == "go on\n"
-    report = house.joined()
+    report = swarm_home.joined()
     assert (report.problems, len(report.open), report.joined) == ([], 1, report.calls)
-    workers = {record.worker for record in house.records() if record.event == "call.begin"}
+    workers = {record.worker for record in swarm_home.records() if record.event == "call.begin"}
     assert len(workers) == 2
 
 
@@ -361,18 +361,18 @@ RULE = UNBOXED + '\n[[policy.rules]]\nid = "dates"\ndecision = "ask"\ncommands =
 
 
 @pytest.mark.torture
-async def test_what_ai_session_asks_itself_is_on_the_list_and_is_answered_there(world: Path) -> None:
+async def test_what_ai_session_asks_itself_is_on_the_list_and_is_answered_there(homes: Path) -> None:
     plan = '[[tasks]]\nid = "tell"\n' + OPEN + command("date", "date +%Y") + CLOSE
     agent = '[[agents]]\nname = "ada"\ngrants = ["ai-session.*"]\n'
-    with open_swarm_home(world, AI_SESSION + QUICK + agent, RULE) as house:
-        async with house.client() as app, house.worker():
-            run = await submit(app, house.plan(plan), house)
+    with open_swarm_home(homes, AI_SESSION + QUICK + agent, RULE) as swarm_home:
+        async with swarm_home.client() as app, swarm_home.worker():
+            run = await submit(app, swarm_home.plan(plan), swarm_home)
             await event(app, f"{run}.tell", "approval.asked")
             (question,) = await app.swarm.approvals()
             typed = question["answer_with"].split()
-            await asyncio.to_thread(person, house.home, *typed[1:])
+            await asyncio.to_thread(person, swarm_home.home, *typed[1:])
             done = await over(app, run)
         assert done.result["status"] == RunStatus.SUCCEEDED
-        made = [one.facts for one in house.records() if one.event == "call.end" and one.facts["step"] == "date"]
+        made = [one.facts for one in swarm_home.records() if one.event == "call.end" and one.facts["step"] == "date"]
         assert [one["code"] for one in made[:-1]] == ["consent_needed"] * (len(made) - 1)
         assert made[-1]["exit_code"] == 0

@@ -62,21 +62,21 @@ settings = {{ model = "openai:big", base_url = "{url}/v1", key = "{key}" }}
 
 
 @pytest.fixture
-def house(world: Path) -> Iterator[SwarmHome]:
-    with open_swarm_home(world, AI_SESSION + QUICK + CREW, "") as house:
-        yield house
+def swarm_home(homes: Path) -> Iterator[SwarmHome]:
+    with open_swarm_home(homes, AI_SESSION + QUICK + CREW, "") as swarm_home:
+        yield swarm_home
 
 
-def words(house: SwarmHome) -> list[str]:
-    return ["--config", str(house.file), "--workspace", str(house.project)]
+def words(swarm_home: SwarmHome) -> list[str]:
+    return ["--config", str(swarm_home.file), "--workspace", str(swarm_home.project)]
 
 
 @asynccontextmanager
-async def connected(house: SwarmHome, mode: str, **more: str) -> AsyncGenerator[Client]:
+async def connected(swarm_home: SwarmHome, mode: str, **more: str) -> AsyncGenerator[Client]:
     server = StdioServerParameters(
         command=sys.executable,
-        args=["-m", "ccswarm", "mcp-server", "--stdio", *words(house)],
-        env={**client_environment(house.home), "PYTHONPATH": str(ROOT), **more},
+        args=["-m", "ccswarm", "mcp-server", "--stdio", *words(swarm_home)],
+        env={**client_environment(swarm_home.home), "PYTHONPATH": str(ROOT), **more},
     )
     async with Client(server, mode=mode) as client:
         yield client
@@ -91,20 +91,20 @@ async def tool(client: Client, name: str, /, **arguments: Any) -> Any:
 
 async def followed(client: Client, run: str) -> list[str]:
     """What happened in a run, to its end, in words."""
-    told: list[str] = []
+    reported: list[str] = []
     cursor, over = "", False
     while not over:
         answer = await tool(client, "run_events", run=run, cursor=cursor, wait_seconds=45)
-        told += [one["told"] for one in answer["events"]]
+        reported += [one["told"] for one in answer["events"]]
         cursor, over = answer["cursor"], answer["over"]
-    return told
+    return reported
 
 
 @pytest.mark.parametrize(
     "mode", ["2026-07-28", *(pytest.param(one, marks=pytest.mark.torture) for one in ("legacy", "auto"))]
 )
-async def test_the_official_client_has_agents_work_in_every_era(house: SwarmHome, mode: str) -> None:
-    async with connected(house, mode) as client:
+async def test_the_official_client_has_agents_work_in_every_era(swarm_home: SwarmHome, mode: str) -> None:
+    async with connected(swarm_home, mode) as client:
         names = [one.name for one in (await client.list_tools()).tools]
         assert len(names) == 18
         plan = PLAN.format(agent="maker", command="echo $((6 * 7)) > made; cat made")
@@ -117,14 +117,14 @@ async def test_the_official_client_has_agents_work_in_every_era(house: SwarmHome
         assert steps["work"]["output"] == "42\n"
         listed = await client.list_resources()
         assert f"run://{run}/journal" in [str(one.uri) for one in listed.resources]
-    assert house.lines("made") == ["42"]
-    report = house.joined()
+    assert swarm_home.lines("made") == ["42"]
+    report = swarm_home.joined()
     assert (report.problems, report.calls, report.joined) == ([], 3, 3)
 
 
 @pytest.mark.torture
-async def test_what_an_agent_asks_is_shown_and_only_a_person_answers(house: SwarmHome) -> None:
-    async with connected(house, "auto") as client:
+async def test_what_an_agent_asks_is_shown_and_only_a_person_answers(swarm_home: SwarmHome) -> None:
+    async with connected(swarm_home, "auto") as client:
         plan = PLAN.format(agent="careful", command="echo done > asked")
         run = (await tool(client, "start_run", plan=plan))["run"]
         approvals: list[Any] = []
@@ -135,12 +135,12 @@ async def test_what_an_agent_asks_is_shown_and_only_a_person_answers(house: Swar
                 cursor, approvals = answer["cursor"], answer["approvals"]
             (asked,) = approvals
             assert asked["tool"] == f"ai-session.{step}"
-            assert house.lines("asked") == ([] if step != "close_session" else ["done"])
+            assert swarm_home.lines("asked") == ([] if step != "close_session" else ["done"])
             for name in ("approve", "answer_approval", "swarm.answer"):
                 with pytest.raises(MCPError, match="there is no tool"):
                     await client.call_tool(name, {"id": asked["id"], "approved": True})
             assert (await tool(client, "list_approvals", run=run))["approvals"] == approvals
-            house.answer("yes", "ann")
+            swarm_home.answer("yes", "ann")
             while approvals and approvals[0]["id"] == asked["id"]:
                 answer = await tool(client, "run_events", run=run, cursor=cursor, wait_seconds=45)
                 cursor, approvals = answer["cursor"], answer["approvals"]
@@ -149,40 +149,40 @@ async def test_what_an_agent_asks_is_shown_and_only_a_person_answers(house: Swar
 
 
 @pytest.mark.torture
-def test_killed_in_a_run_the_next_server_goes_on_and_every_effect_is_there_once(house: SwarmHome) -> None:
-    os.mkfifo(house.project / "pipe")
+def test_killed_in_a_run_the_next_server_goes_on_and_every_effect_is_there_once(swarm_home: SwarmHome) -> None:
+    os.mkfifo(swarm_home.project / "pipe")
     plan = PLAN.format(agent="maker", command="echo begun >> effects; cat pipe >> effects")
-    with serving(house.home, *words(house), new=True) as client:
+    with serving(swarm_home.home, *words(swarm_home), new=True) as client:
         run = client.tool("start_run", plan=plan)["run"]
-        with (house.project / "pipe").open("w") as pipe:
+        with (swarm_home.project / "pipe").open("w") as pipe:
             client.kill()
-            with serving(house.home, *words(house), new=True) as second:
+            with serving(swarm_home.home, *words(swarm_home), new=True) as second:
                 assert second.tool("run_status", run=run)["status"] == "interrupted"
                 assert second.tool("resume_run", run=run)["run"] == run
                 pipe.write("went on\n")
                 pipe.close()
                 assert second.follow(run)[-1]["status"] == "succeeded"
                 assert second.tool("run_status", run="last")["usage"]["calls"] == 3
-    assert house.lines("effects") == ["begun", "went on"]
-    report = house.joined()
+    assert swarm_home.lines("effects") == ["begun", "went on"]
+    report = swarm_home.joined()
     assert (report.problems, report.joined) == ([], report.calls)
 
 
 @pytest.mark.torture
-async def test_a_task_in_words_goes_to_an_agent_that_thinks(house: SwarmHome) -> None:
-    place = {"name": "work", "working_directory": str(house.project)}
+async def test_a_task_in_words_goes_to_an_agent_that_thinks(swarm_home: SwarmHome) -> None:
+    location = {"name": "work", "working_directory": str(swarm_home.project)}
     command = {"session_id": "work", "command": "echo hello > greeting"}
     turns = [
-        Reply("I open.", [("ai-session.create_session", place)]),
+        Reply("I open.", [("ai-session.create_session", location)]),
         Reply("I write.", [("ai-session.execute_command", command)]),
         Reply("I end.", [finish()]),
     ]
     async with ModelServer(plays(turns), key=SECRET) as server:
-        house.add(ADA.format(url=server.url, key=KEY))
-        async with connected(house, "auto", **{KEY: SECRET}) as client:
+        swarm_home.add(ADA.format(url=server.url, key=KEY))
+        async with connected(swarm_home, "auto", **{KEY: SECRET}) as client:
             run = (await tool(client, "start_run", task="greet in a file"))["run"]
-            told = await followed(client, run)
-            assert "main: started by ada" in told
-            assert any(line.startswith("main: says: I write.") for line in told)
+            reported = await followed(client, run)
+            assert "main: started by ada" in reported
+            assert any(line.startswith("main: says: I write.") for line in reported)
             assert (await tool(client, "run_status", run=run))["status"] == "succeeded"
-    assert house.lines("greeting") == ["hello"]
+    assert swarm_home.lines("greeting") == ["hello"]

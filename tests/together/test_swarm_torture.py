@@ -29,37 +29,37 @@ lost_after_seconds = {LOST_AFTER_SECONDS}
 
 
 @contextmanager
-def sqlite(world: Path, crew: str = CREW) -> Generator[SwarmHome]:
-    with open_swarm_home(world, AI_SESSION + crew + ENGINE, UNBOXED) as house:
-        yield house
+def sqlite(homes: Path, team: str = CREW) -> Generator[SwarmHome]:
+    with open_swarm_home(homes, AI_SESSION + team + ENGINE, UNBOXED) as swarm_home:
+        yield swarm_home
 
 
 @contextmanager
-def postgres(world: Path, crew: str = CREW) -> Generator[SwarmHome]:
+def postgres(homes: Path, team: str = CREW) -> Generator[SwarmHome]:
     with server() as address:
         url = f'database_url = "{database(address, "swarm")}"\n'
-        with open_swarm_home(world, AI_SESSION + crew + ENGINE + url, UNBOXED) as house:
-            yield house
+        with open_swarm_home(homes, AI_SESSION + team + ENGINE + url, UNBOXED) as swarm_home:
+            yield swarm_home
 
 
 @pytest.mark.parametrize(("store", "size"), [(sqlite, 2), (postgres, 3)], ids=["sqlite", "postgres"])
-async def test_rounds(world: Path, store: object, size: int) -> None:
+async def test_rounds(homes: Path, store: object, size: int) -> None:
     tally = Tally()
-    with store(world) as house:  # type: ignore[operator]
-        fleet, settings = Fleet(house, size), house.plan(PLAN)
-        async with house.client() as app, fleet.working():
-            alone = await over(app, await submit(app, settings, house))
+    with store(homes) as swarm_home:  # type: ignore[operator]
+        fleet, settings = Fleet(swarm_home, size), swarm_home.plan(PLAN)
+        async with swarm_home.client() as app, fleet.working():
+            alone = await over(app, await submit(app, settings, swarm_home))
             assert alone.result["status"] == "succeeded", alone.result
-            journal_bytes = sum(sizes(house).values())
+            journal_bytes = sum(sizes(swarm_home).values())
             for seed in range(ROUNDS):
-                one = Round(house, app, fleet, seed, journal_bytes)
+                one = Round(swarm_home, app, fleet, seed, journal_bytes)
                 run = await one.play(settings)
                 tally.add(seed, one, run, one.wrong(run, alone, 2 * LOST_AFTER_SECONDS))
-            assert plain(await over(app, await submit(app, settings, house))) == plain(alone)
-        report = house.joined()
+            assert plain(await over(app, await submit(app, settings, swarm_home))) == plain(alone)
+        report = swarm_home.joined()
         print(tally, fleet.codes, f"{report.calls} calls, {len(report.open)} without an end")
         assert tally.wrong == []
         assert report.problems == []
-        ends = Counter(record.facts["status"] for record in house.records() if record.event == "call.end")
+        ends = Counter(record.facts["status"] for record in swarm_home.records() if record.event == "call.end")
         assert report.calls - report.joined <= len(report.open) + ends["lost"] + ends["cancelled"]  # not sent any more
-        assert verify(house.state / "journal").problems == []
+        assert verify(swarm_home.state / "journal").problems == []

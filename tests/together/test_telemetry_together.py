@@ -45,12 +45,12 @@ args = {{ session_id = "s" }}
 """
 
 
-async def test_one_trace_from_the_run_to_the_daemon(world: Path) -> None:
+async def test_one_trace_from_the_run_to_the_daemon(homes: Path) -> None:
     with Collector() as collector:
-        told = f'[telemetry]\nendpoint = "{collector.url}"\nmetrics_seconds = 0.3\n'
-        with open_swarm_home(world, AI_SESSION + QUICK + told + CREW, UNBOXED + told) as house:
-            async with house.client() as app, house.worker():
-                run_id = await submit(app, house.plan(PLAN), house)
+        reported = f'[telemetry]\nendpoint = "{collector.url}"\nmetrics_seconds = 0.3\n'
+        with open_swarm_home(homes, AI_SESSION + QUICK + reported + CREW, UNBOXED + reported) as swarm_home:
+            async with swarm_home.client() as app, swarm_home.worker():
+                run_id = await submit(app, swarm_home.plan(PLAN), swarm_home)
                 run = await over(app, run_id)
             assert run.result["status"] == RunStatus.SUCCEEDED, run.result
         # Both have ended, and have sent what was left.
@@ -109,25 +109,25 @@ args = { session_id = "s", command = "read line < pipe; echo $line >> lines", ti
 
 
 @pytest.mark.torture
-async def test_a_killed_workers_calls_and_those_after_it_are_one_trace_and_none_is_told_twice(world: Path) -> None:
+async def test_a_killed_workers_calls_and_those_after_it_are_one_trace_and_none_is_told_twice(homes: Path) -> None:
     with Collector() as collector:
-        told = f'[telemetry]\nendpoint = "{collector.url}"\n'
-        with open_swarm_home(world, AI_SESSION + QUICK + told + CREW, UNBOXED + told) as house:
-            os.mkfifo(house.project / "pipe")
+        reported = f'[telemetry]\nendpoint = "{collector.url}"\n'
+        with open_swarm_home(homes, AI_SESSION + QUICK + reported + CREW, UNBOXED + reported) as swarm_home:
+            os.mkfifo(swarm_home.project / "pipe")
             soon = {**os.environ, "OTEL_BSP_SCHEDULE_DELAY": "50"}
-            async with house.client() as app:
+            async with swarm_home.client() as app:
                 with environment(soon):
-                    async with house.worker() as first:
-                        run_id = await submit(app, house.plan(HELD), house)
-                        pipe = await asyncio.to_thread(open, house.project / "pipe", "w")
+                    async with swarm_home.worker() as first:
+                        run_id = await submit(app, swarm_home.plan(HELD), swarm_home)
+                        pipe = await asyncio.to_thread(open, swarm_home.project / "pipe", "w")
                         calls = "tools/call ai-session.execute_command"
                         await asyncio.to_thread(collector.until, lambda: collector.named(calls))
                         first.kill()
-                    async with house.worker():
+                    async with swarm_home.worker():
                         await asyncio.to_thread(write, pipe)
                         run = await over(app, run_id)
             assert run.result["status"] == RunStatus.SUCCEEDED, run.result
-            assert house.lines("lines") == ["before", "go on"]
+            assert swarm_home.lines("lines") == ["before", "go on"]
         spans = [span for span in collector.spans if span.trace == f"{trace_id_of(run_id):032x}"]
     names = Counter(span.name for span in spans if span.resource["service.name"] == "ccswarm")
     # The held one was sent twice, with one key; what the killed worker would have told of it is lost.

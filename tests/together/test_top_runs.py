@@ -17,17 +17,17 @@ WRITE = work("write", "ada", r"seq 100 >numbers.txt; printf '\33[2J'", 'text = "
 
 
 @pytest.fixture
-def house(world: Path) -> Iterator[Path]:
-    home = new_home(world, UNBOXED)
+def daemon_home(homes: Path) -> Iterator[Path]:
+    home = new_home(homes, UNBOXED)
     with environment(client_environment(home)):
         forked.daemon(living_in(home))
         yield home
         stop_daemons(home)
 
 
-def test_a_run_is_watched_and_its_work_accepted(house: Path) -> None:
-    shop = Shop(house, WRITE)
-    with top(house) as shown, shop.running():
+def test_a_run_is_watched_and_its_work_accepted(daemon_home: Path) -> None:
+    shop = Shop(daemon_home, WRITE)
+    with top(daemon_home) as shown, shop.running():
         shown.shows("release-24", "1 waiting for your answer", "is done")
         shown.person.send(b"\x1b[A" * 5)
         shown.shows("numbers.txt +100 -0", "y accept")
@@ -39,13 +39,13 @@ def test_a_run_is_watched_and_its_work_accepted(house: Path) -> None:
         shown.shows("y accept")
         shown.person.send(b"y")
         shown.shows("nothing waits", "succeeded")
-        code, out, _ = forked.run("ai_session", ["top"], cwd=house, env=living_in(house))
+        code, out, _ = forked.run("ai_session", ["top"], cwd=daemon_home, env=living_in(daemon_home))
         assert (code, out.decode().split("\t")[:2]) == (0, ["release-24", "succeeded"])
         assert (shop.project / "numbers.txt").read_text().splitlines()[-1] == "100"
 
 
-def test_ccswarm_opens_it_too(house: Path) -> None:
-    with top(house, package="ccswarm") as shown:
+def test_ccswarm_opens_it_too(daemon_home: Path) -> None:
+    with top(daemon_home, package="ccswarm") as shown:
         shown.shows("No sessions. Open one: ai-session new", "nothing waits")
         shown.person.send(b"q")
         assert shown.person.wait() == 0

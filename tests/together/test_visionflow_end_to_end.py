@@ -46,16 +46,16 @@ TRUSTED = '[sandbox]\nprofile = "trusted"\n\n[policy]\nmode = "trusted"\n'
 
 
 @pytest.fixture
-def house(world: Path) -> Iterator[SwarmHome]:
-    with open_swarm_home(world, AI_SESSION + QUICK + CREW, TRUSTED) as house:
-        os.mkfifo(house.project / "pipe")
-        yield house
+def swarm_home(homes: Path) -> Iterator[SwarmHome]:
+    with open_swarm_home(homes, AI_SESSION + QUICK + CREW, TRUSTED) as swarm_home:
+        os.mkfifo(swarm_home.project / "pipe")
+        yield swarm_home
 
 
 @contextmanager
-def serving(house: SwarmHome) -> Iterator[tuple[Served, Wire]]:
-    words = ("--config", str(house.file), "--workspace", str(house.project))
-    with served(RunVerbs(house.home), *words) as server, connected(server.port) as wire:
+def serving(swarm_home: SwarmHome) -> Iterator[tuple[Served, Wire]]:
+    words = ("--config", str(swarm_home.file), "--workspace", str(swarm_home.project))
+    with served(RunVerbs(swarm_home.home), *words) as server, connected(server.port) as wire:
         yield server, wire
 
 
@@ -67,36 +67,36 @@ def is_there(pid: int) -> bool:
     return pid in [one for one, _ in processes()]
 
 
-def test_agents_do_in_their_terminals_what_a_client_says(house: SwarmHome) -> None:
-    with serving(house) as (_, wire):
+def test_agents_do_in_their_terminals_what_a_client_says(swarm_home: SwarmHome) -> None:
+    with serving(swarm_home) as (_, wire):
         swarm, agents = wire.swarm("ring", "researcher", "coder", "coordinator")
         done = wire.over(orchestrated(wire, swarm, 'It\'s $(whoami) & "co"; `id`'))
         assert (done["status"], done["usage"]["calls"]) == ("completed", 9)
-        told = 'It\'s $(whoami) & "co"; `id`'
-        assert house.lines("notes") == [f"{name}: {told}" for name in ("ada", "bob", "eve")]
+        reported = 'It\'s $(whoami) & "co"; `id`'
+        assert swarm_home.lines("notes") == [f"{name}: {reported}" for name in ("ada", "bob", "eve")]
         found = wire.tool("agent_list", swarmId=swarm)["agents"]
         assert [one["performance"]["tool_calls"] for one in found] == [3, 3, 3]
         status = wire.ask("swarm_status", swarmId=swarm)
         assert (status["pendingTasks"], status["completedTasks"], status["activeAgents"]) == (0, 1, 3)
         for agent in agents:
             wire.ask("agent_terminate", agentId=agent)
-    report = house.joined()
+    report = swarm_home.joined()
     assert (report.problems, report.joined) == ([], report.calls)
     assert report.calls >= 9
 
 
 @pytest.mark.torture  # contract/test_visionflow_swarms.py has it without terminals
-def test_terminated_in_the_middle_of_a_command_an_agent_leaves_no_process(house: SwarmHome) -> None:
-    with serving(house) as (_, wire):
+def test_terminated_in_the_middle_of_a_command_an_agent_leaves_no_process(swarm_home: SwarmHome) -> None:
+    with serving(swarm_home) as (_, wire):
         swarm, (ann, bob) = wire.swarm("mesh", "analyst", "coder")
         task = orchestrated(wire, swarm, "go")
-        sleeper = int((house.project / "pipe").read_text())  # its command runs
+        sleeper = int((swarm_home.project / "pipe").read_text())  # its command runs
         assert is_there(sleeper)
         wire.ask("agent_terminate", agentId=ann)
         assert not is_there(sleeper)
         done = wire.over(task)
         assert (done["status"], [one["agent"] for one in done["parts"]]) == ("completed", ["bob"])
-        assert house.lines("notes") == ["bob: go"]
+        assert swarm_home.lines("notes") == ["bob: go"]
         wire.ask("agent_terminate", agentId=bob)
-    closed = [one.facts for one in house.records() if one.event == "call.end" and one.facts["agent"] == "cleaner"]
+    closed = [one.facts for one in swarm_home.records() if one.event == "call.end" and one.facts["agent"] == "cleaner"]
     assert ("ai-session.close_session", "ok") in [(one["tool"], one["status"]) for one in closed]

@@ -24,14 +24,14 @@ def with_ids(text: str, known: dict[str, str]) -> str:
     return ID.sub(lambda found: known.get(found[0], found[0]), text)
 
 
-def test_the_conversation_is_as_the_page_has_it(world: Path) -> None:
+def test_the_conversation_is_as_the_page_has_it(homes: Path) -> None:
     (configuration,) = CONFIGURATION
     assert COMMAND in configuration
     ours = f'command = "{sys.executable} -m ai_session mcp-server --stdio"\nenv = {{ PYTHONPATH = "{ROOT}" }}'
     known: dict[str, str] = {}
-    with open_swarm_home(world, QUICK + configuration.replace(COMMAND, ours), UNBOXED) as house:
-        words = ("--config", str(house.file), "--workspace", str(house.project))
-        with served(RunVerbs(house.home), *words) as server, connected(server.port) as wire:
+    with open_swarm_home(homes, QUICK + configuration.replace(COMMAND, ours), UNBOXED) as swarm_home:
+        words = ("--config", str(swarm_home.file), "--workspace", str(swarm_home.project))
+        with served(RunVerbs(swarm_home.home), *words) as server, connected(server.port) as wire:
             for conversation in CONVERSATIONS:
                 lines = conversation.splitlines()
                 for said, answered in zip(lines[::2], lines[1::2], strict=True):
@@ -40,7 +40,7 @@ def test_the_conversation_is_as_the_page_has_it(world: Path) -> None:
                     line = wire.line().decode()
                     known |= dict(zip(ID.findall(answered), ID.findall(line), strict=True))
                     assert line == with_ids(answered[2:], known) + "\n"
-                tasks = [real for told, real in known.items() if told.startswith("task-")]
+                tasks = [real for reported, real in known.items() if reported.startswith("task-")]
                 if conversation is CONVERSATIONS[0]:
                     assert [wire.over(task)["status"] for task in tasks] == ["completed"]
-            assert house.lines("notes.txt") == ["Analyze knowledge graph for communities"]
+            assert swarm_home.lines("notes.txt") == ["Analyze knowledge graph for communities"]

@@ -21,24 +21,24 @@ KINDS = {"worker": 60, "worker stopped": 8, "daemon": 20, "relay": 12}
 
 
 @pytest.mark.parametrize(("store", "size"), [(sqlite, 2), (postgres, 3)], ids=["sqlite", "postgres"])
-async def test_rounds(world: Path, store: object, size: int) -> None:
+async def test_rounds(homes: Path, store: object, size: int) -> None:
     tally = Tally()
-    with store(world, CREW) as house:  # type: ignore[operator]
-        repository(house)
-        fleet, settings = Fleet(house, size), house.plan(PLAN)
-        async with house.client() as app, fleet.working():
-            before = sum(sizes(house).values())
-            alone = await over(app, await submit(app, settings, house))
+    with store(homes, CREW) as swarm_home:  # type: ignore[operator]
+        repository(swarm_home)
+        fleet, settings = Fleet(swarm_home, size), swarm_home.plan(PLAN)
+        async with swarm_home.client() as app, fleet.working():
+            before = sum(sizes(swarm_home).values())
+            alone = await over(app, await submit(app, settings, swarm_home))
             found = {name: one["status"] for name, one in alone.result["tasks"].items()}
             assert found == ENDINGS, alone.result["tasks"]["lead"]
-            journal_bytes = sum(sizes(house).values()) - before
+            journal_bytes = sum(sizes(swarm_home).values()) - before
             for seed in range(ROUNDS):
-                one = WorkRound(house, app, fleet, seed, journal_bytes, KINDS)
+                one = WorkRound(swarm_home, app, fleet, seed, journal_bytes, KINDS)
                 run = await one.play(settings)
                 print(seed, one.kind, flush=True)
                 tally.add(seed, one, run, one.wrong(run, alone, 2 * LOST_AFTER_SECONDS))
-        report = house.joined()
+        report = swarm_home.joined()
         print(tally, fleet.codes, f"{report.calls} calls, {len(report.open)} without an end")
         assert tally.wrong == []
         assert report.problems == []
-        assert verify(house.state / "journal").problems == []
+        assert verify(swarm_home.state / "journal").problems == []

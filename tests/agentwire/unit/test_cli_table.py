@@ -31,13 +31,13 @@ def test_a_cell_that_does_not_fit_goes_on_below() -> None:
 
 def test_a_short_word_is_not_broken() -> None:
     headings, row = ["NAME", "CAPABILITIES", "WORKSPACE"], ["coordinator", "analysis", "shared"]
-    told = [plain(list(draw(headings, [row], width))) for width in (42, 30)]
-    assert all({*headings, *row} <= {word for line in lines for word in line.split()} for lines in told)
-    assert ["─" in "".join(lines) for lines in told] == [True, False]
+    reported = [plain(list(draw(headings, [row], width))) for width in (42, 30)]
+    assert all({*headings, *row} <= {word for line in lines for word in line.split()} for lines in reported)
+    assert ["─" in "".join(lines) for lines in reported] == [True, False]
 
 
 def test_times_are_told_by_their_largest_unit() -> None:
-    told = {
+    reported = {
         0.5: "now",
         1: "1 s ago",
         59.9: "59 s ago",
@@ -46,7 +46,7 @@ def test_times_are_told_by_their_largest_unit() -> None:
         90_000: "1 d ago",
         -90: "in 1 min",
     }
-    assert {before: ago(1_000_000 - before, 1_000_000) for before in told} == told
+    assert {before: ago(1_000_000 - before, 1_000_000) for before in reported} == reported
 
 
 RUN = "run_9c723405324c22341f2341b6cb074e52"
@@ -81,8 +81,8 @@ def test_a_row_without_room_is_a_list_of_its_cells() -> None:
 def test_nothing_is_left_out_and_nothing_wider_than_the_terminal(rows: list[tuple[str, ...]], width: int) -> None:
     lines = plain(list(draw(["A", "B", "C"], rows, width)))
     table = any("─" in line for line in lines) or not rows
-    told = lines[3:] if table else [line[2:] for line in lines]
-    shown = sorted(char for line in told for char in line if char != " ")
+    reported = lines[3:] if table else [line[2:] for line in lines]
+    shown = sorted(char for line in reported for char in line if char != " ")
     assert shown == sorted(char for row in rows for cell in row for char in cell)
     if width > 3 * LEAST + 8:
         assert all(len(line) < max(width, 0 if table else 40) for line in lines)

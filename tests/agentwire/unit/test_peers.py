@@ -71,21 +71,21 @@ if IS_ROOT:  # nobody else can be somebody else
     @pytest.mark.parametrize(("host", "called"), ADDRESSES)
     def test_another_user_is_known_for_who_it_is(host: str, called: str, user: int) -> None:
         called.encode("idna")  # as connecting does, which loads a codec that others may not read
-        told, tell = os.pipe()
+        reported, tell = os.pipe()
         with listening(host) as listener:
             port, child = listener.getsockname()[1], os.fork()
             if child == 0:
                 os.setgid(user)
                 os.setuid(user)
                 with socket.create_connection((called, port)):
-                    os.read(told, 1)
+                    os.read(reported, 1)
                 os._exit(0)
             here, _ = listener.accept()
             with here:
                 assert (user_of(here), is_own(here)) == (user, False)
             os.write(tell, b"x")
             os.waitpid(child, 0)
-        os.close(told)
+        os.close(reported)
         os.close(tell)
 
 

@@ -55,16 +55,16 @@ def test_what_is_replaced_is_there_whole_and_a_link_is_not_followed(tmp_path: Pa
 
 
 def test_no_entry_of_a_clients_file_is_lost(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    def place(name: str) -> ConfigLocation:
+    def location(name: str) -> ConfigLocation:
         return ConfigLocation(name, "cursor", "user", tmp_path / "made/mcp.json", ("mcpServers",), {})
 
     names, met = [f"server{number}" for number in range(AT_ONCE)], Barrier(AT_ONCE)
 
     def add(name: str) -> None:
         met.wait()
-        client_files.add(place(name), (name, []), "work", show=False, dry_run=False, as_json=True)
+        client_files.add(location(name), (name, []), "work", show=False, dry_run=False, as_json=True)
 
     with ThreadPoolExecutor(AT_ONCE) as threads:
         list(threads.map(add, names))
-    assert all(entry(place(name), read(place(name))) == {"command": name, "args": []} for name in names)
+    assert all(entry(location(name), read(location(name))) == {"command": name, "args": []} for name in names)
     assert capsys.readouterr().out.count('"changed": true') == AT_ONCE

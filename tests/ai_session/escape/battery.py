@@ -20,7 +20,7 @@ from tests.ai_session.escape.session import (
     stop_daemon,
     without_namespaces,
 )
-from tests.ai_session.escape.world import World, world
+from tests.ai_session.escape.target import Target, make_target
 from tests.support.bounds import BOUND_SECONDS
 
 DEADLY = "kill-all"
@@ -133,9 +133,9 @@ def run(setting: Setting, attacks: Sequence[Attack] = ATTACKS, cases: Sequence[W
 
 
 @contextmanager
-def ready(setting: Setting) -> Generator[World]:
-    """A world with the setting's configuration; its daemon is stopped in the end."""
-    with world() as made:
+def ready(setting: Setting) -> Generator[Target]:
+    """A target with the setting's configuration; its daemon is stopped in the end."""
+    with make_target() as made:
         made.write(made.home / ".config/ai-session/config.toml", made.fill(setting.config + RATES))
         try:
             yield made
@@ -146,7 +146,7 @@ def ready(setting: Setting) -> Generator[World]:
 class Battery:
     """Types cases of one setting and notes what came of them."""
 
-    def __init__(self, made: World, setting: Setting, outcome: Outcome) -> None:
+    def __init__(self, made: Target, setting: Setting, outcome: Outcome) -> None:
         self._world = made
         self._setting = setting
         self._outcome = outcome

@@ -1,4 +1,4 @@
-"""What a case is. In its words ``@name@`` stands for a place or a value of the world: see ``World.values``."""
+"""What a case is. In its words ``@name@`` stands for a path or a value of the target: see ``Target.values``."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A session of a real daemon to type into, through an MCP client of the world's user."""
+"""A session of a real daemon to type into, through an MCP client of the target's user."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from itertools import count
 from pathlib import Path
 from typing import Any, Self
 
-from tests.ai_session.escape.world import BOUND_SECONDS, World
+from tests.ai_session.escape.target import BOUND_SECONDS, Target
 from tests.ai_session.support import unprivileged
 from tests.ai_session.support.mcp_client import SERVER, Client
 
@@ -32,18 +32,18 @@ class Session:
     """What it prints is read from its log, where nothing is masked. Without ``typing`` it is for ``run`` alone."""
 
     def __init__(
-        self, world: World, project: Path, backend: str, wrapper: Sequence[str] = (), *, typing: bool = True
+        self, target: Target, project: Path, backend: str, wrapper: Sequence[str] = (), *, typing: bool = True
     ) -> None:
-        options: dict[str, Any] = {} if wrapper == WITH_MASKED_PROC else world.identity
-        words = [*map(world.fill, wrapper), unprivileged.interpreter(), *SERVER[1:]]
+        options: dict[str, Any] = {} if wrapper == WITH_MASKED_PROC else target.identity
+        words = [*map(target.fill, wrapper), unprivileged.interpreter(), *SERVER[1:]]
         if not wrapper and backend == "pty":  # others execute an interpreter, which must be one that this user may run
             words, options = SERVER, {"user": options.get("user")}
-        self._world = world
+        self._world = target
         self._seen = 0
-        self._client = Client(words, cwd=project, env=world.env, **options)
+        self._client = Client(words, cwd=project, env=target.env, **options)
         try:
             self._client.initialize()
-            name = f"{world.values['session']}-{next(NUMBERS)}"
+            name = f"{target.values['session']}-{next(NUMBERS)}"
             facts = self._call("create_session", name=name, backend=backend, shell="/bin/bash", rows=50, cols=200)
             if "error" in facts:
                 raise Refused(facts["error"])
@@ -52,7 +52,7 @@ class Session:
             raise
         self._id = facts["session_id"]
         self.level = facts["sandbox"]
-        self._log = Path(world.values["state_directory"]) / f"sessions/{self._id}/log"
+        self._log = Path(target.values["state_directory"]) / f"sessions/{self._id}/log"
         if typing:
             self.type("PS1='rea''dy> '")
             assert self.see(PROMPT), self.text
@@ -143,11 +143,11 @@ sys.exit(b'"error"' in said)
 """
 
 
-def stop_daemon(world: World) -> None:
-    """Ends the daemon and every session of this world; attacks may have ended the daemon."""
-    done = world.run("/usr/bin/python3", "-I", "-S", "-c", STOP, f"{world.values['state_directory']}/sock")
+def stop_daemon(target: Target) -> None:
+    """Ends the daemon and every session of this target; attacks may have ended the daemon."""
+    done = target.run("/usr/bin/python3", "-I", "-S", "-c", STOP, f"{target.values['state_directory']}/sock")
     if done.returncode != 0:
-        done = world.run(unprivileged.interpreter(), "-m", "ai_session", "daemon", "stop")
+        done = target.run(unprivileged.interpreter(), "-m", "ai_session", "daemon", "stop")
     assert done.returncode == 0, done.stdout + done.stderr
 
 
@@ -159,4 +159,4 @@ def without_namespaces(*, landlock: bool) -> tuple[str, ...]:
 
 WITH_MASKED_PROC = ("unshare", "--mount", "bash", "-c", f"mount -t tmpfs none /proc/fs && {SET_USER}", "bash", "@user@")
 """Words that cover a part of /proc, as containers do, so that no other /proc can be mounted. For root, who then becomes
-the world's user."""
+the target's user."""

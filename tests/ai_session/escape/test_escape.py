@@ -27,13 +27,13 @@ def test_the_page_is_of_these_cases_and_its_sums_are_right() -> None:
 
 
 def test_what_the_page_says_is_enough() -> None:
-    told = page.read(page.PAGE.read_text())
+    reported = page.read(page.PAGE.read_text())
     for setting in SETTINGS:
         if "bwrap" in setting.name:
-            assert not told[setting.name].escaped & {case.name for case in CRITICAL}
-            assert told[setting.name].stopped() >= max(75, len(ATTACKS) - 5)
-            assert told[setting.name].failed == frozenset()
-    assert len(told["none"].escaped) >= len(ATTACKS) - 5
+            assert not reported[setting.name].escaped & {case.name for case in CRITICAL}
+            assert reported[setting.name].stopped() >= max(75, len(ATTACKS) - 5)
+            assert reported[setting.name].failed == frozenset()
+    assert len(reported["none"].escaped) >= len(ATTACKS) - 5
 
 
 @pytest.mark.torture
@@ -50,10 +50,10 @@ def test_no_critical_attack_gets_out_of_a_box() -> None:
 @pytest.mark.parametrize("setting", REFUSED, ids=lambda setting: setting.name)
 @pytest.mark.torture  # test_workspace_protection.py demands more than the machine has
 def test_where_no_box_can_be_made_or_only_a_weaker_one_no_session_starts(setting: Setting) -> None:
-    with ready(setting) as world:
-        world.begin()
+    with ready(setting) as target:
+        target.begin()
         for backend in ("pty", "tmux"):
             with pytest.raises(
                 Refused, match=r"sandbox_unavailable.*this machine can make \w+ boxes, but .*\n.*ai-session doctor"
             ):
-                Session(world, world.project(), backend, setting.wrapper)
+                Session(target, target.project(), backend, setting.wrapper)

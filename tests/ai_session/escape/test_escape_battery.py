@@ -20,10 +20,10 @@ def test_boxes_stop_what_the_page_says(setting: Setting) -> None:
     if setting.wrapper == WITH_MASKED_PROC and os.geteuid() != 0:
         return  # only root can cover a part of /proc
     outcome = battery.run(setting)
-    told = page.read(page.PAGE.read_text())[setting.name]
-    assert set(outcome.escaped) == told.escaped, f"{outcome.notes}{AGAIN}"
+    reported = page.read(page.PAGE.read_text())[setting.name]
+    assert set(outcome.escaped) == reported.escaped, f"{outcome.notes}{AGAIN}"
     assert outcome.lost == [], outcome.notes
-    assert set(outcome.failed) == told.failed & {case.name for case in outcome.works}, f"{outcome.notes}{AGAIN}"
+    assert set(outcome.failed) == reported.failed & {case.name for case in outcome.works}, f"{outcome.notes}{AGAIN}"
 
 
 def test_without_a_box_nearly_all_succeed() -> None:

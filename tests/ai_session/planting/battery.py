@@ -14,7 +14,7 @@ from typing import Any
 from ai_session.audit.files import lines, records
 from tests.ai_session.escape.battery import BOXED, NO_NAMESPACES, UNBOXED, Setting, ready
 from tests.ai_session.escape.session import Session
-from tests.ai_session.escape.world import World
+from tests.ai_session.escape.target import Target
 from tests.ai_session.planting.cases import CASES
 from tests.ai_session.planting.model import Outcome, Plant
 
@@ -47,63 +47,63 @@ def run(setting: Setting, cases: Sequence[Plant] = CASES) -> Measured:
     measured = Measured(setting)
     for denied, alike in groupby(cases, lambda case: case.denied if setting.config == BOXED else ""):
         rule = DENY.format(denied) if denied else ""
-        with ready(replace(setting, config=setting.config + rule)) as world:
+        with ready(replace(setting, config=setting.config + rule)) as target:
             for case in alike:
-                world.begin()
-                with _session(world, setting, case) as session:
-                    _judge(world, session, case, measured)
-                world.end_attackers()
+                target.begin()
+                with _session(target, setting, case) as session:
+                    _judge(target, session, case, measured)
+                target.end_attackers()
     return measured
 
 
 @contextmanager
-def _session(world: World, setting: Setting, case: Plant) -> Generator[Session]:
+def _session(target: Target, setting: Setting, case: Plant) -> Generator[Session]:
     for name in case.uses:
-        (world.home / name).mkdir(parents=True)
-        for folder in (world.home / name, (world.home / name).parent):
-            world.own(folder)
-    project = world.project()
+        (target.home / name).mkdir(parents=True)
+        for folder in (target.home / name, (target.home / name).parent):
+            target.own(folder)
+    project = target.project()
     for script in filter(None, (case.before,)):
-        done = world.run("/bin/bash", "-ec", world.fill(script), cwd=project)
+        done = target.run("/bin/bash", "-ec", target.fill(script), cwd=project)
         assert done.returncode == 0, (case.name, done.stderr)
     attack = project / "attack.py"
-    attack.write_text(world.fill(case.python))
-    world.own(attack)
+    attack.write_text(target.fill(case.python))
+    target.own(attack)
     try:
-        with Session(world, project, setting.backend, setting.wrapper, typing=False) as session:
+        with Session(target, project, setting.backend, setting.wrapper, typing=False) as session:
             assert setting.level in session.level, session.level
             if case.meanwhile:
-                _meanwhile(world, session, case, project)
+                _meanwhile(target, session, case, project)
             yield session
     finally:
         for name in case.uses:
-            shutil.rmtree(world.home / name.partition("/")[0], ignore_errors=True)
+            shutil.rmtree(target.home / name.partition("/")[0], ignore_errors=True)
 
 
-def _meanwhile(world: World, session: Session, case: Plant, project: Path) -> None:
+def _meanwhile(target: Target, session: Session, case: Plant, project: Path) -> None:
     """What is done outside, until the daemon has taken it in."""
     session.run("true")
-    done = world.run("/bin/bash", "-ec", world.fill(case.meanwhile), cwd=project)
+    done = target.run("/bin/bash", "-ec", target.fill(case.meanwhile), cwd=project)
     assert done.returncode == 0, (case.name, done.stderr)
     session.run("true")
 
 
-def _judge(world: World, session: Session, case: Plant, measured: Measured) -> None:
-    before, seen = len(_records(world)), len(session.text)
-    facts = session.run(world.fill(case.typed))
+def _judge(target: Target, session: Session, case: Plant, measured: Measured) -> None:
+    before, seen = len(_records(target)), len(session.text)
+    facts = session.run(target.fill(case.typed))
     printed = session.text[seen:]  # where nothing is masked
     rows: list[dict[str, Any]] = list(facts.get("notices", []))
     listed = session.notices()
     # Whatever comes too late is in the record all the same.
     session.run("true")
-    fresh = _records(world)[before:]
+    fresh = _records(target)[before:]
     notices = [record for record in fresh if record["event"] == "workspace.notice"]
     began = next((record["ts"] for record in fresh if record["event"] == "tool.start"), 0)
     ended = began / 1e6 + float(facts.get("duration_seconds") or 0.0)
     late = max((record["ts"] / 1e6 - ended for record in notices), default=0.0)
     said = {(row["kind"], row["path"]) for row in rows}
     everywhere = [*listed, {(record["kind"], record["path"]) for record in notices}]
-    if not case.works(world, printed):
+    if not case.works(target, printed):
         measured.outcomes[case.name] = "stopped"
     elif said and late <= NOTICE_SECONDS and all(said <= one for one in everywhere):
         measured.outcomes[case.name] = "noticed"
@@ -113,5 +113,5 @@ def _judge(world: World, session: Session, case: Plant, measured: Measured) -> N
     measured.notes[case.name] = f"{measured.outcomes[case.name]} {rows} {listed} {late:.3f} {printed[-300:]!r}"
 
 
-def _records(world: World) -> list[dict[str, Any]]:
-    return list(records(lines(Path(world.values["state_directory"]) / "audit")))
+def _records(target: Target) -> list[dict[str, Any]]:
+    return list(records(lines(Path(target.values["state_directory"]) / "audit")))

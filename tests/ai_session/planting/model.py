@@ -1,4 +1,4 @@
-"""What a case is. In its words ``@name@`` stands for a value of the world: see ``tests/ai_session/escape/world.py``."""
+"""What a case is. In its words ``@name@`` stands for a value of ``tests.ai_session.escape.target``."""
 
 from __future__ import annotations
 

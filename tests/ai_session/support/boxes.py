@@ -91,7 +91,7 @@ class Probed(Sandbox):
 
 
 @dataclass
-class Place:
+class BoxUser:
     """A user with a home, a workspace and a runtime directory of their own, in ``root``."""
 
     uid: int
@@ -187,11 +187,11 @@ class Place:
 
 
 @contextmanager
-def place(uid: int) -> Iterator[Place]:
-    """Yield a place in /var/tmp, because a box has another /tmp."""
+def box_user(uid: int) -> Iterator[BoxUser]:
+    """Yield a user whose files are in /var/tmp, because a box has another /tmp."""
     root = Path(tempfile.mkdtemp(prefix="ai-session-box-", dir="/var/tmp"))
     try:
-        made = Place(uid, root)
+        made = BoxUser(uid, root)
         for path in (root, made.workspace, made.home, made.runtime):
             path.mkdir(mode=0o755, exist_ok=True)
             os.chown(path, uid, uid if os.geteuid() == 0 else os.getegid())

@@ -151,7 +151,7 @@ def denial(client: ControlClient, method: str, **params: Any) -> str:
 
 
 @contextmanager
-def house(home: Path, rules: str = "") -> Iterator[DaemonHome]:
+def daemon_home(home: Path, rules: str = "") -> Iterator[DaemonHome]:
     """Yield a home with a daemon and its sessions, all of which end afterwards."""
     made = DaemonHome(home)
     made.open(rules)

@@ -30,7 +30,7 @@ class Flux(Client):
     def __init__(self, home: Path, command: list[str] = FLUXLOOP, **options: Any) -> None:
         super().__init__(command, env=living_in(home), cwd=home, **options)
 
-    def told(self, message: Any) -> Message:
+    def answer_to(self, message: Any) -> Message:
         """Send a message and return the response."""
         self.write(json.dumps(message) + "\n")
         return self.read()
@@ -38,7 +38,7 @@ class Flux(Client):
     def tool(self, tool: str, **params: Any) -> Message:
         """Send a request and return the response."""
         self._id += 1
-        answer = self.told({"type": "request", "id": self._id, "tool": tool, "params": params})
+        answer = self.answer_to({"type": "request", "id": self._id, "tool": tool, "params": params})
         assert answer["id"] == self._id
         return answer
 

@@ -235,7 +235,7 @@ class MemoryKeys:
         return self._results[key]
 
 
-class World:
+class GateSetup:
     """A gate with a tool for each effect: ``read``, ``write`` … Each calls ``act``, if set, and returns ``text``."""
 
     def __init__(

@@ -58,18 +58,18 @@ class Tokens:
 class Here:
     """A running front. ``tokens`` is None if it needs no signing in."""
 
-    place: ListenAddress
+    address: ListenAddress
     front: HttpServer
     tokens: Tokens | None
     http: httpx2.AsyncClient
 
     @property
     def url(self) -> str:
-        return self.place.url
+        return self.address.url
 
     @property
     def port(self) -> int:
-        return self.place.listener.getsockname()[1]
+        return self.address.listener.getsockname()[1]
 
     def headers(self, token: str = "", **more: str) -> dict[str, str]:
         found = {"Content-Type": "application/json", "Accept": ACCEPT, **more}
@@ -161,23 +161,23 @@ async def running(
     chosen = HttpSettings(port=0, **settings)
     forked.daemon(living_in(home))
     with environment(living_in(home)):
-        place = bind(chosen, authenticated=signed)
-        tokens = Tokens(place.url) if signed else None
+        address = bind(chosen, authenticated=signed)
+        tokens = Tokens(address.url) if signed else None
         access = None
         if tokens:
-            challenges = Challenges(f"{place.base_url}/.well-known/oauth-protected-resource/mcp")
-            access = Access(tokens, shown(place.url), [], challenges, lambda: None)
+            challenges = Challenges(f"{address.base_url}/.well-known/oauth-protected-resource/mcp")
+            access = Access(tokens, shown(address.url), [], challenges, lambda: None)
         gate = RemoteGate(authenticated=signed)
-        app = application(chosen, place.host, place.base_url, gate, access, heartbeat_seconds)
-        front = HttpServer(app, place, ConnectionLimiter(chosen.max_connections, seconds))
+        app = application(chosen, address.host, address.base_url, gate, access, heartbeat_seconds)
+        front = HttpServer(app, address, ConnectionLimiter(chosen.max_connections, seconds))
         serving = asyncio.create_task(front.serve())
         try:
             async with asyncio.timeout(bound_seconds), httpx2.AsyncClient(timeout=BOUND_SECONDS, verify=False) as http:
                 await front.listening.wait()
-                yield Here(place, front, tokens, http)
+                yield Here(address, front, tokens, http)
         finally:
             front.stop()
             front.stop()
             await serving
             await gate.close()
-            place.listener.close()
+            address.listener.close()

@@ -23,9 +23,9 @@ def secret(text: str) -> bool:
     return bool(REDACTOR.spans(text.encode(errors="surrogatepass")))
 
 
-def planned(root: Path, name: str, told: Profile | None = None) -> Plan:
+def planned(root: Path, name: str, reported: Profile | None = None) -> Plan:
     with Tree(str(root)) as tree:
-        return propose(tree, framework(name), survey(tree), told or Profile(), secret)
+        return propose(tree, framework(name), survey(tree), reported or Profile(), secret)
 
 
 def judged(root: Path, plan: Plan) -> dict[str, Any]:

@@ -168,7 +168,7 @@ class Way:
             writer.close()
 
     @property
-    def told(self) -> list[tuple[str, str]]:
+    def reported(self) -> list[tuple[str, str]]:
         """The kind, and the reason or host, of each event."""
         return [(event["kind"], str(event.get("why") or event["host"])) for event in self.events]
 

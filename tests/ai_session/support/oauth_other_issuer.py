@@ -49,8 +49,8 @@ class Person:
             assert page.status_code == 200, page.text
             inputs = Inputs(page.text)
             form = {name: self._words.get(name, value) for name, value in inputs.fields.items()}
-            place = urljoin(str(page.url), inputs.action)
-            page = await self.http.post(place, data=form, headers={"Referer": str(page.url)})
+            location = urljoin(str(page.url), inputs.action)
+            page = await self.http.post(location, data=form, headers={"Referer": str(page.url)})
         raise AssertionError("it never redirects to the client")
 
 

@@ -71,10 +71,10 @@ class Person:
         """Send a request and return the response, with ``result`` or ``error``. Acknowledges output before it."""
         self._id += 1
         self.write({"id": self._id, "method": method, "params": params, "bytes": len(data)}, data)
-        while (told := self.next()).facts.get("id") != self._id:
-            self.take(told)  # otherwise a flood fills the window before the response, and nothing arrives any more
-            self.events.append(told)
-        return told.facts
+        while (received := self.next()).facts.get("id") != self._id:
+            self.take(received)  # otherwise a flood fills the window before the response, and nothing arrives any more
+            self.events.append(received)
+        return received.facts
 
     def done(self, method: str, data: bytes = b"", **params: Any) -> Message:
         """Send a request that must succeed and return its result."""
@@ -98,29 +98,31 @@ class Person:
 
     def event(self, name: str, stream: int | None = None) -> Received:
         """Wait for an event of that name and return it; others before it are stored in ``events``."""
-        return self.until(lambda told: told.facts.get("event") == name and stream in (None, told.facts.get("stream")))
+        return self.until(
+            lambda received: received.facts.get("event") == name and stream in (None, received.facts.get("stream"))
+        )
 
     def until(self, holds: Callable[[Received], object]) -> Received:
         """Return the first stored or new message for which ``holds`` is true. Acknowledges output."""
-        for number, told in enumerate(self.events):
-            if holds(told):
+        for number, received in enumerate(self.events):
+            if holds(received):
                 del self.events[number]
-                return told
+                return received
         while True:
-            told = self.next()
-            self.take(told)
-            if holds(told):
-                return told
-            self.events.append(told)
+            received = self.next()
+            self.take(received)
+            if holds(received):
+                return received
+            self.events.append(received)
 
-    def take(self, told: Received) -> None:
+    def take(self, received: Received) -> None:
         """Acknowledge the output in a message, if it has any."""
-        if "next" in told.facts:
-            self.tell("acknowledge", stream=told.facts["stream"], offset=told.facts["next"])
+        if "next" in received.facts:
+            self.tell("acknowledge", stream=received.facts["stream"], offset=received.facts["next"])
 
     def output(self, stream: int, holds: Callable[[bytes], object]) -> bytes:
         """Return a stream's output from now on until ``holds`` is true for all of it."""
         shown = b""
         while not holds(shown):
-            shown += self.until(lambda told: told.facts.get("stream") == stream and told.data).data
+            shown += self.until(lambda received: received.facts.get("stream") == stream and received.data).data
         return shown

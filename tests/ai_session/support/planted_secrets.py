@@ -116,7 +116,7 @@ class Places:
         raw = data.encode(errors="surrogateescape") if isinstance(data, str) else data
         self.seen[where] = self.seen.get(where, b"") + raw + b"\n"
 
-    def told(self) -> list[str]:
+    def revealed(self) -> list[str]:
         """Return where parts of which secrets appear."""
         return sorted(
             {

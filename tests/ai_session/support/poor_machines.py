@@ -19,7 +19,7 @@ from ai_session.cli.doctor import sandbox as findings
 from ai_session.models import SandboxLevel
 from ai_session.sandbox.sandbox import Sandbox
 from tests.ai_session.support import unprivileged
-from tests.ai_session.support.boxes import place
+from tests.ai_session.support.boxes import box_user
 from tests.support.bounds import BOUND_SECONDS
 
 OUTER = ("/usr/bin/bwrap", "--dev-bind", "/", "/")
@@ -104,7 +104,7 @@ echo x > sub/new
 
 
 def report() -> dict[str, Any]:
-    with place(os.geteuid()) as here:
+    with box_user(os.geteuid()) as here:
         status = asyncio.run(Sandbox(runtime_directory=here.runtime).probe())
         here.sh("git init -q . && git config user.name a && git config user.email a@b; mkdir sub ../outside")
         here.sh("echo one > one && git add one && git commit -qm one && echo TOKEN=x > .env; echo x > ../secret")
@@ -128,7 +128,7 @@ def report() -> dict[str, Any]:
 
 
 def doctor() -> list[dict[str, Any]]:
-    with place(os.geteuid()) as here:
+    with box_user(os.geteuid()) as here:
         os.environ["HOME"] = str(here.home)
         return [asdict(finding) for finding in findings()]
 

@@ -34,8 +34,8 @@ class RpcHome:
     workspace: Path
 
 
-def new_rpc_home(world: Path, config: str = "") -> RpcHome:
-    home = new_home(world, config)
+def new_rpc_home(homes: Path, config: str = "") -> RpcHome:
+    home = new_home(homes, config)
     workspace = home / "ws"
     workspace.mkdir()
     return RpcHome(home, workspace)
@@ -80,7 +80,7 @@ class Rpc(Here):
 
 @asynccontextmanager
 async def serving(
-    house: RpcHome,
+    rpc_home: RpcHome,
     *,
     signed: bool = False,
     seconds: Mapping[Expected, float] = ALLOWED_SECONDS,
@@ -89,28 +89,28 @@ async def serving(
 ) -> AsyncGenerator[Rpc]:
     """Yield a server started in the workspace. The daemon starts before it and keeps running."""
     chosen = HttpSettings(port=0, **settings)
-    forked.daemon(living_in(house.home))
-    with environment(living_in(house.home)), contextlib.chdir(house.workspace):
-        place = bind(chosen, authenticated=signed, path=RPC_PATH)
-        tokens = Tokens(place.url) if signed else None
+    forked.daemon(living_in(rpc_home.home))
+    with environment(living_in(rpc_home.home)), contextlib.chdir(rpc_home.workspace):
+        address = bind(chosen, authenticated=signed, path=RPC_PATH)
+        tokens = Tokens(address.url) if signed else None
         access = None
         if tokens:
-            challenges = Challenges(f"{place.base_url}/.well-known/oauth-protected-resource{RPC_PATH}")
-            access = Access(tokens, shown(place.url), [], challenges, lambda: None)
+            challenges = Challenges(f"{address.base_url}/.well-known/oauth-protected-resource{RPC_PATH}")
+            access = Access(tokens, shown(address.url), [], challenges, lambda: None)
         gate = RemoteGate(authenticated=signed)
         front = HttpServer(
-            application(chosen, place.host, place.base_url, gate, access),
-            place,
+            application(chosen, address.host, address.base_url, gate, access),
+            address,
             ConnectionLimiter(chosen.max_connections, seconds),
         )
         running = asyncio.create_task(front.serve())
         try:
             async with asyncio.timeout(bound_seconds), httpx2.AsyncClient(timeout=BOUND_SECONDS, verify=False) as http:
                 await front.listening.wait()
-                yield Rpc(place, front, tokens, http)
+                yield Rpc(address, front, tokens, http)
         finally:
             front.stop()
             front.stop()
             await running
             await gate.close()
-            place.listener.close()
+            address.listener.close()

@@ -140,12 +140,12 @@ def enter(terminal: pexpect.spawn[bytes]) -> None:
 @contextmanager
 def caller(who: str, more: str = "") -> Generator[Caller]:
     """Yield one of USERS, with ``more`` configuration; no process of it may be left afterwards."""
-    with unprivileged.world() as world:
-        made = Caller(who == "root", world / "h")
+    with unprivileged.directory() as directory:
+        made = Caller(who == "root", directory / "h")
         for path in (made.home, made.workspace, made.home / ".config", made.home / ".config/ai-session"):
             path.mkdir(mode=0o700)
         (made.home / ".config/ai-session/config.toml").write_text(CONFIG + more)
-        for path in (world, made.home, *made.home.rglob("*")):
+        for path in (directory, made.home, *made.home.rglob("*")):
             if made.root:
                 os.chown(path, 0, 0)
             else:
@@ -154,5 +154,5 @@ def caller(who: str, more: str = "") -> Generator[Caller]:
             yield made
         finally:
             made.run("daemon", "stop")
-            left = end_leftovers(world)
+            left = end_leftovers(directory)
         assert not left, f"left behind: {left}"

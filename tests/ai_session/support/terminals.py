@@ -86,7 +86,7 @@ class Owned:
         self.log.close()
 
 
-class World:
+class BackendSetup:
     """A runtime directory and its backend."""
 
     def __init__(self, name: str, runtime: Path) -> None:
@@ -128,10 +128,10 @@ class World:
 
 
 @asynccontextmanager
-async def world(name: str, home: Path) -> AsyncGenerator[World]:
+async def open_backend(name: str, home: Path) -> AsyncGenerator[BackendSetup]:
     runtime = home / "run"
     runtime.mkdir(mode=0o700)
-    made = World(name, runtime)
+    made = BackendSetup(name, runtime)
     try:
         yield made
     finally:
@@ -155,11 +155,11 @@ async def gone(pid: int) -> None:
         os.close(pidfd)
 
 
-async def start_owner(world: World, spec: TerminalSpec, kill_at: int, phase: str) -> tuple[Forked, int]:
+async def start_owner(setup: BackendSetup, spec: TerminalSpec, kill_at: int, phase: str) -> tuple[Forked, int]:
     """Start a process that owns ``spec``'s terminal and kills itself. Return it and the pid of the terminal's child."""
     plan = {
-        "backend": world.name,
-        "runtime": str(world.runtime),
+        "backend": setup.name,
+        "runtime": str(setup.runtime),
         "session_id": spec.session_id,
         "directory": spec.directory,
         "argv": list(spec.argv),

@@ -13,14 +13,14 @@ from pathlib import Path
 from ai_session.backends.tmux.plugin import TmuxBackend
 from ai_session.backends.tmux.terminal import TmuxTerminal
 from ai_session.system.events import process_ended
-from tests.ai_session.support.terminals import BOUND_SECONDS, Owned, World
+from tests.ai_session.support.terminals import BOUND_SECONDS, BackendSetup, Owned
 from tests.conftest import contents, pids
 
 CAT = "stty raw -echo; printf ready; exec cat"
 ECHOES = 'stty -echo; echo ready; while read -r line; do echo "<$line>"; done'
 
 
-class TmuxWorld(World):
+class TmuxWorld(BackendSetup):
     """A runtime directory with the tmux backend. ``hold``: whether terminals may hold their ttys open themselves."""
 
     hold = True
@@ -42,7 +42,7 @@ async def a_world(home: Path, *, hold: bool = True) -> AsyncGenerator[TmuxWorld]
         await made.backend.stop()
 
 
-def backend(here: World) -> TmuxBackend:
+def backend(here: BackendSetup) -> TmuxBackend:
     assert isinstance(here.backend, TmuxBackend)
     return here.backend
 
@@ -52,7 +52,7 @@ def pane(owned: Owned) -> TmuxTerminal:
     return owned.terminal
 
 
-async def tmux(here: World, *words: str) -> str:
+async def tmux(here: BackendSetup, *words: str) -> str:
     """Run a person's tmux command on the server and return its output."""
     process = await asyncio.create_subprocess_exec(
         "tmux", "-S", backend(here).server.socket, *words, stdout=asyncio.subprocess.PIPE
@@ -99,16 +99,16 @@ async def until_piped(owned: Owned) -> None:
 class Person:
     """A person attached to a terminal with tmux itself, from a terminal of another size."""
 
-    def __init__(self, owned: Owned, elsewhere: World, here: World) -> None:
+    def __init__(self, owned: Owned, elsewhere: BackendSetup, here: BackendSetup) -> None:
         self.owned = owned
         self._elsewhere = elsewhere
         self._here = here
 
     @classmethod
-    async def attach(cls, here: World, owned: Owned) -> Person:
+    async def attach(cls, here: BackendSetup, owned: Owned) -> Person:
         """Attach a person, whose emulator is a terminal of another backend."""
         command = ("tmux", "-S", backend(here).server.socket, "attach", "-t", pane(owned).session_id)
-        elsewhere = World("pty", here.runtime.parent / "p")
+        elsewhere = BackendSetup("pty", here.runtime.parent / "p")
         elsewhere.runtime.mkdir(mode=0o700)
         env = {"PATH": os.environ["PATH"], "TERM": "xterm"}
         person = cls(await elsewhere.open(*command, env=env), elsewhere, here)

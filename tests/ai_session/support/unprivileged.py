@@ -66,7 +66,7 @@ def library_path() -> str:
 
 
 @contextmanager
-def world() -> Iterator[Path]:
+def directory() -> Iterator[Path]:
     """Yield a folder of this user, with a short path because socket paths are limited to 107 bytes."""
     path = Path(tempfile.mkdtemp(prefix="aiu-", dir="/tmp"))
     give(path)

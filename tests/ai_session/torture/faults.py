@@ -1,4 +1,4 @@
-"""A daemon on a machine that has run out of something: a world of its own, a caller over MCP, and ways to break it."""
+"""A daemon on a machine that has run out of something, a caller over MCP, and ways to break the machine."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ class Caller(Client):
         return self.ok("get_session_info", session_id=session)["state"]
 
 
-class World:
+class Machine:
     """Where one daemon lives: a HOME, what its processes are started through, and a mount namespace of theirs."""
 
     def __init__(self, home: Path, prefix: list[str] | None = None, keeper: int = 0, **variables: str) -> None:
@@ -126,9 +126,9 @@ class World:
 
 
 @contextmanager
-def world(home: Path, **variables: str) -> Iterator[World]:
-    """A world without faults of its own."""
-    here = World(home, **variables)
+def machine(home: Path, **variables: str) -> Iterator[Machine]:
+    """Yield a machine without faults of its own."""
+    here = Machine(home, **variables)
     try:
         yield here
     finally:
@@ -136,8 +136,8 @@ def world(home: Path, **variables: str) -> Iterator[World]:
 
 
 @contextmanager
-def mounted(home: Path, mounts: str) -> Iterator[World]:
-    """A world in which a shell script has mounted something; root or not."""
+def mounted(home: Path, mounts: str) -> Iterator[Machine]:
+    """Yield a machine on which a shell script has mounted something; as root or not."""
     alone = ["unshare", "-m"] if os.geteuid() == 0 else ["unshare", "-rm"]
     script = f"{mounts} && echo ready && exec cat"
     keeper = subprocess.Popen([*alone, "sh", "-ec", script], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
@@ -146,7 +146,7 @@ def mounted(home: Path, mounts: str) -> Iterator[World]:
     try:
         assert keeper.stdout.readline() == b"ready\n"
         enter = ["-m"] if os.geteuid() == 0 else ["-U", "-m", "--preserve-credentials"]
-        here = World(home, ["nsenter", "-t", str(keeper.pid), *enter, "--"], keeper.pid)
+        here = Machine(home, ["nsenter", "-t", str(keeper.pid), *enter, "--"], keeper.pid)
         try:
             yield here
         finally:
@@ -157,9 +157,9 @@ def mounted(home: Path, mounts: str) -> Iterator[World]:
         keeper.stdout.close()
 
 
-def fill(world: World) -> Path:
+def fill(machine: Machine) -> Path:
     """Takes all room that is left on the disk of the HOME; the file to remove."""
-    path = world.home / "filler"
+    path = machine.home / "filler"
     with path.open("ab", buffering=0) as file:
         for size in (1 << 16, 4096, 1):
             with contextlib.suppress(OSError):

@@ -20,7 +20,7 @@ from tests.ai_session.contract.backends.test_backend_survival import (
     goes_on,
     keepers,
 )
-from tests.ai_session.support.terminals import World, gone, start_owner, world
+from tests.ai_session.support.terminals import BackendSetup, gone, open_backend, start_owner
 
 pytestmark = [pytest.mark.anyio, pytest.mark.torture]
 
@@ -29,12 +29,12 @@ PHASES = ("before", "read", "stored")
 
 
 @pytest.fixture(params=plugins.names("ai_session.backends"))
-async def here(request: pytest.FixtureRequest, home: Path) -> AsyncIterator[World]:
-    async with world(request.param, home) as made:
+async def here(request: pytest.FixtureRequest, home: Path) -> AsyncIterator[BackendSetup]:
+    async with open_backend(request.param, home) as made:
         yield made
 
 
-async def test_owners(here: World) -> None:
+async def test_owners(here: BackendSetup) -> None:
     for number in range(ROUNDS):
         await here.backend.aclose()
         waits, kill_at, phase = random.random() < 0.5, random.randrange(len(COUNTED)), random.choice(PHASES)
@@ -53,7 +53,7 @@ async def test_owners(here: World) -> None:
         await again.close()
 
 
-async def test_keepers(here: World) -> None:
+async def test_keepers(here: BackendSetup) -> None:
     if here.name not in KEEPS_GOING_WITHOUT_ITS_KEEPER:
         return
     for number in range(ROUNDS):

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from tests.ai_session.support.mcp_client import BOUND_SECONDS
-from tests.ai_session.torture.faults import PTY_FIRST, ROOT, SERVER, TMUX_FIRST, Caller, World, mounted, world
+from tests.ai_session.torture.faults import PTY_FIRST, ROOT, SERVER, TMUX_FIRST, Caller, Machine, machine, mounted
 from tests.ai_session.torture.kills import kill, spin
 
 FEW_TERMINALS = (
@@ -59,12 +59,12 @@ def room_for_one_after_a_close(client: Caller, backend: str, count: int) -> None
 @pytest.mark.torture
 def test_a_next_daemon_keeps_all_sessions_where_the_user_has_no_more_watches(home: Path) -> None:
     without_inotify = 'echo 0 >/proc/sys/user/max_inotify_instances && exec "$@"'
-    with world(home) as here:
+    with machine(home) as here:
         with here.caller() as client:
             client.ok("create_session", name="s0", backend="tmux")
             give_state(client, 1)
         kill(here.daemon())
-        with World(home, ["unshare", "-r", "sh", "-c", without_inotify, "sh"]).caller() as client:
+        with Machine(home, ["unshare", "-r", "sh", "-c", without_inotify, "sh"]).caller() as client:
             unaffected(client, 1)
             client.ok("create_session", name="next", backend="tmux")
             assert client.run("next", "seq 1 20000").endswith("\n20000\n")
@@ -82,7 +82,7 @@ def test_no_terminals_are_left(home: Path, backend: str) -> None:
 
 @pytest.mark.parametrize("backend", TMUX_FIRST)
 def test_no_descriptors_are_left_in_the_daemon(home: Path, backend: str) -> None:
-    with world(home) as here, here.caller() as client:
+    with machine(home) as here, here.caller() as client:
         client.ok("create_session", name="s0", backend=backend)
         daemon = here.daemon()
         highest = max(int(name) for name in os.listdir(f"/proc/{daemon}/fd"))
@@ -101,8 +101,8 @@ def test_no_descriptors_are_left_in_the_daemon(home: Path, backend: str) -> None
 
 
 @contextmanager
-def few_processes() -> Iterator[World]:
-    """A world of a user who is not root and may have no more than PROCESSES; root becomes one nobody knows."""
+def few_processes() -> Iterator[Machine]:
+    """A machine of a user who is not root and may have no more than PROCESSES; root becomes one nobody knows."""
     home = Path(tempfile.mkdtemp(prefix="ais-", dir="/tmp"))
     limit = ["prlimit", f"--nproc={PROCESSES}"]
     if os.geteuid() == 0:
@@ -114,7 +114,7 @@ def few_processes() -> Iterator[World]:
     else:
         # The processes of a user are counted anew in a user namespace.
         prefix = ["unshare", "-r", *limit]
-    here = World(home, prefix)
+    here = Machine(home, prefix)
     try:
         yield here
     finally:
@@ -162,7 +162,7 @@ def test_a_fork_bomb(backend: str) -> None:
 def test_there_is_no_tmux(home: Path) -> None:
     empty = home / "bin"
     empty.mkdir()
-    with world(home, PATH=str(empty)) as here, here.caller() as client:
+    with machine(home, PATH=str(empty)) as here, here.caller() as client:
         error = client.refused("backend_unavailable", "create_session", name="s", backend="tmux")
         assert "tmux" in error["message"]
         assert "pty" in error["suggestion"]
@@ -175,7 +175,7 @@ def test_there_is_no_tmux(home: Path) -> None:
 def test_the_working_directory_is_removed(home: Path, backend: str) -> None:
     gone = home / "work/deeper"
     gone.mkdir(parents=True)
-    with world(home) as here, here.caller() as client:
+    with machine(home) as here, here.caller() as client:
         client.ok("create_session", name="s", backend=backend, working_directory=str(gone))
         client.run("s", "kept=yes")
         shutil.rmtree(home / "work")
@@ -191,7 +191,7 @@ def test_the_working_directory_is_removed(home: Path, backend: str) -> None:
 
 @pytest.mark.parametrize("backend", PTY_FIRST)
 def test_files_of_a_session_are_removed(home: Path, backend: str) -> None:
-    with world(home) as here, here.caller() as client:
+    with machine(home) as here, here.caller() as client:
         session_id = client.ok("create_session", name="s", backend=backend)["session_id"]
         client.run("s", "kept=yes")
         for name in ("history.jsonl", "log"):
@@ -201,7 +201,7 @@ def test_files_of_a_session_are_removed(home: Path, backend: str) -> None:
 
 
 def test_a_daemon_finds_no_log(home: Path) -> None:
-    with world(home) as here:
+    with machine(home) as here:
         with here.caller() as client:
             session_id = client.ok("create_session", name="s", backend="pty")["session_id"]
             client.run("s", "n=0")
@@ -216,7 +216,7 @@ def test_a_daemon_finds_no_log(home: Path) -> None:
             assert client.run("s", "echo $n") == "1\n"
 
 
-def refusal_of_start(here: World) -> str:
+def refusal_of_start(here: Machine) -> str:
     """What a client is told on standard error that cannot reach the daemon."""
     env = {**os.environ, "HOME": str(here.home), "PYTHONPATH": str(ROOT)}
     ended = subprocess.run(
@@ -228,7 +228,7 @@ def refusal_of_start(here: World) -> str:
 
 
 def test_the_runtime_directory_is_not_ours_alone(home: Path) -> None:
-    with world(home) as here:
+    with machine(home) as here:
         with here.caller() as client:
             client.ok("create_session", name="s", backend="pty")
             client.run("s", "kept=yes")

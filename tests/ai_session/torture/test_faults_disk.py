@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.ai_session.torture.faults import BACKENDS, TMUX_FIRST, Caller, World, fill, mounted
+from tests.ai_session.torture.faults import BACKENDS, TMUX_FIRST, Caller, Machine, fill, mounted
 from tests.ai_session.torture.kills import kill
 
 LINES = 500_000
@@ -17,16 +17,16 @@ HERE = "output is missing here"
 
 
 @pytest.fixture
-def small(home: Path) -> Iterator[World]:
+def small(home: Path) -> Iterator[Machine]:
     """A HOME on a disk of 9 MB; the output of one command here needs 5.4."""
-    with mounted(home, f"mount -t tmpfs -o size=9m,mode=700 none {home}") as world:
-        yield world
+    with mounted(home, f"mount -t tmpfs -o size=9m,mode=700 none {home}") as homes:
+        yield homes
 
 
 @pytest.fixture
-def gate(world: Path) -> Iterator[Path]:
+def gate(homes: Path) -> Iterator[Path]:
     """A FIFO on another disk, which a command waits at."""
-    path = world / "gate"
+    path = homes / "gate"
     os.mkfifo(path)
     yield path
     path.unlink()
@@ -74,7 +74,7 @@ def works(client: Caller, backend: str, session: str) -> None:
 
 @pytest.mark.either("backend")
 @pytest.mark.parametrize("backend", BACKENDS)
-def test_while_the_disk_is_full_only_beginning_is_refused(small: World, gate: Path, backend: str) -> None:
+def test_while_the_disk_is_full_only_beginning_is_refused(small: Machine, gate: Path, backend: str) -> None:
     with small.caller() as client:
         command_id = begin(client, backend, gate)
         for name in ("quiet", "spare"):
@@ -112,7 +112,7 @@ def test_while_the_disk_is_full_only_beginning_is_refused(small: World, gate: Pa
 @pytest.mark.torture
 @pytest.mark.either("backend")
 @pytest.mark.parametrize("backend", BACKENDS)
-def test_a_session_can_be_closed_to_free_the_disk(small: World, gate: Path, backend: str) -> None:
+def test_a_session_can_be_closed_to_free_the_disk(small: Machine, gate: Path, backend: str) -> None:
     with small.caller() as client:
         command_id = begin(client, backend, gate)
         client.ok("create_session", name="quiet", backend=backend)
@@ -127,7 +127,7 @@ def test_a_session_can_be_closed_to_free_the_disk(small: World, gate: Path, back
 
 @pytest.mark.torture  # above the disk is full, in test_kills.py the daemon is killed
 @pytest.mark.parametrize("backend", TMUX_FIRST)
-def test_a_daemon_killed_while_the_disk_is_full_is_replaced(small: World, gate: Path, backend: str) -> None:
+def test_a_daemon_killed_while_the_disk_is_full_is_replaced(small: Machine, gate: Path, backend: str) -> None:
     with small.caller() as client:
         command_id = begin(client, backend, gate)
     filler = fill(small)
@@ -145,7 +145,7 @@ def test_a_daemon_killed_while_the_disk_is_full_is_replaced(small: World, gate: 
 
 
 @pytest.mark.torture
-def test_zsh_tells_an_end_that_went_unseen(small: World, gate: Path) -> None:
+def test_zsh_tells_an_end_that_went_unseen(small: Machine, gate: Path) -> None:
     with small.caller() as client:
         client.ok("create_session", name="loud", backend="tmux", shell="zsh")
         command_id = client.begin("loud", f"cat {gate}; seq 1 {LINES}; sh -c 'exit 7'")
@@ -159,7 +159,7 @@ def test_zsh_tells_an_end_that_went_unseen(small: World, gate: Path) -> None:
 
 
 @pytest.mark.torture
-def test_the_shell_tells_how_it_ended_what_was_interrupted_unseen(small: World, gate: Path) -> None:
+def test_the_shell_tells_how_it_ended_what_was_interrupted_unseen(small: Machine, gate: Path) -> None:
     with small.caller() as client:
         command_id = begin(client, "tmux", gate)
         filler = fill(small)

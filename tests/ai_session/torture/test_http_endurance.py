@@ -31,16 +31,16 @@ QUICK = "[rates]\nread_per_minute = 10000000\neffect_per_minute = 10000000\nsess
 
 
 @pytest.fixture(scope="module")
-def house(world: Path) -> Iterator[Path]:
-    home = new_home(world, UNBOXED + QUICK)
+def daemon_home(homes: Path) -> Iterator[Path]:
+    home = new_home(homes, UNBOXED + QUICK)
     yield home
     stop_daemons(home)
 
 
-async def test_ten_thousand_idle_connections_keep_nobody_out(house: Path) -> None:
+async def test_ten_thousand_idle_connections_keep_nobody_out(daemon_home: Path) -> None:
     if raise_limits() < IDLE + 4000:
         pytest.fail("the attacker needs more descriptors than this machine allows")
-    async with running(house, bound_seconds=280) as here:
+    async with running(daemon_home, bound_seconds=280) as here:
         assert here.tokens
         token = here.tokens.give("alice")
         held: list[asyncio.StreamWriter] = []
@@ -53,15 +53,15 @@ async def test_ten_thousand_idle_connections_keep_nobody_out(house: Path) -> Non
                 if number % 1000 == 999:
                     assert (await here.modern("tools/list", token=token)).status_code == 200
             assert len(here.front.limiter) <= 2000
-            assert (await here.http.get(f"{here.place.base_url}/health")).status_code == 200
+            assert (await here.http.get(f"{here.address.base_url}/health")).status_code == 200
         finally:
             for writer in held:
                 writer.transport.abort()
 
 
 @pytest.mark.timeout(SOAK_SECONDS * 2 + 120)
-async def test_a_mixed_load_leaves_nothing_behind(house: Path) -> None:
-    async with running(house, bound_seconds=SOAK_SECONDS * 2 + 100) as here:
+async def test_a_mixed_load_leaves_nothing_behind(daemon_home: Path) -> None:
+    async with running(daemon_home, bound_seconds=SOAK_SECONDS * 2 + 100) as here:
         assert here.tokens
         loop = asyncio.get_running_loop()
         begun = loop.time()
@@ -74,7 +74,7 @@ async def test_a_mixed_load_leaves_nothing_behind(house: Path) -> None:
         assert after[0] - before[0] < MAX_GROWTH_MB, (before, after)
         assert after[1] <= before[1] + 16, (before, after)
         async with httpx2.AsyncClient() as fresh:
-            assert (await fresh.get(f"{here.place.base_url}/health")).status_code == 200
+            assert (await fresh.get(f"{here.address.base_url}/health")).status_code == 200
 
 
 async def client(here: Here, number: int, until: float) -> int:

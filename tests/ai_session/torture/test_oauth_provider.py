@@ -59,8 +59,8 @@ async def test_the_sdks_client_signs_in_at_another_issuer(tmp_path: Path) -> Non
         async with opened(tmp_path, settings, environ={"SECRET": SECRET}, clock=clock) as front, running(front):
             memory, person = Memory(), Person(username="carol", password=PASSWORD, allow="Authorize")
             said = await say_who(front, person, memory)
-            place = url.removeprefix("http://")
-            assert said == f"carol@{place} sessions:read sessions:write sessions:execute"
+            location = url.removeprefix("http://")
+            assert said == f"carol@{location} sessions:read sessions:write sessions:execute"
 
             assert memory.tokens is not None
             assert memory.client is not None

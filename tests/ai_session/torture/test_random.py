@@ -97,7 +97,7 @@ async def answer(session: Session, expected: Expected, number: int) -> Expected:
     )
 
 
-def told(expected: Expected, found: Expected, where: str) -> str:
+def reported(expected: Expected, found: Expected, where: str) -> str:
     """What differs, in lines that can be read."""
     wrong = [n for n in expected.__dataclass_fields__ if getattr(expected, n) != getattr(found, n)]
     lines = [f"{n}:\n  wanted {getattr(expected, n)!r:.2000}\n  got    {getattr(found, n)!r:.2000}" for n in wrong]
@@ -118,7 +118,7 @@ async def run_random(manager: SessionManager, shell: str, count: int, seed: int)
         expected = commands.next()
         expected = replace(expected, raw=strip_marks(expected.raw, session.spec.nonce))
         found = await answer(session, expected, number)
-        assert found == expected, told(expected, found, f"command {number} of seed {seed}")
+        assert found == expected, reported(expected, found, f"command {number} of seed {seed}")
         if expected.ends:
             assert await wait.for_output(session, BOUND_SECONDS, lambda: session.exit is not None)
             assert session.exit == ExitStatus(code=expected.exit_code)

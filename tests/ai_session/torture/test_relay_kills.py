@@ -117,21 +117,24 @@ def test_one_client_sees_no_dead_connection_and_no_lost_or_doubled_command(home:
     kills = Counter[str]()
     with Client(cwd=home) as client:
         client.initialize()
-        told = Told(client, home / "ran")
-        told.ran.touch()
+        reported = Told(client, home / "ran")
+        reported.ran.touch()
         for backend in ("pty", "tmux"):
-            told.open(backend)
+            reported.open(backend)
         for number in range(1, ROUNDS + 1):
             who = random.choice(["daemon", "daemon", "holder", "tmux"])
             kills[who] += 1
-            told.one(number, random.choice(["pty", "tmux"]), who, keyed=random.random() < 0.7)
-            told.settle(who)
+            reported.one(number, random.choice(["pty", "tmux"]), who, keyed=random.random() < 0.7)
+            reported.settle(who)
         for backend in ("pty", "tmux"):
             facts = client.call("execute_command", session_id=backend, command="echo end")["structuredContent"]
             assert facts["output"] == "end\n", facts
         assert client.end()[0] == 0
-    ran = Counter(int(line) for line in told.ran.read_text().split())
+    ran = Counter(int(line) for line in reported.ran.read_text().split())
     assert max(ran.values()) == 1, [number for number, times in ran.items() if times > 1]
-    assert told.finished <= set(ran), told.finished - set(ran)
-    assert len(told.finished) + told.interrupted + told.lost == ROUNDS
-    print(f"{dict(kills)}: {len(told.finished)} finished, {told.interrupted} interrupted, {told.lost} lost with tmux")
+    assert reported.finished <= set(ran), reported.finished - set(ran)
+    assert len(reported.finished) + reported.interrupted + reported.lost == ROUNDS
+    print(
+        f"{dict(kills)}: {len(reported.finished)} finished, {reported.interrupted} interrupted, {reported.lost} lost"
+        " with tmux"
+    )

@@ -6,8 +6,8 @@ import asyncio
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tests.ccswarm.support.clones import World as Repository
-from tests.ccswarm.support.swarms import World
+from tests.ccswarm.support.clones import ClonedProject
+from tests.ccswarm.support.swarms import MemoryWorker
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -16,15 +16,17 @@ if TYPE_CHECKING:
     from tests.ccswarm.support.engine_double import MemoryStore
 
 
-class Attempts(World):
-    """A World with a repository. ``srv.run`` and gates run commands in the caller's directory; ``sessions`` are those
+class Attempts(MemoryWorker):
+    """A worker with a repository. ``srv.run`` and gates run commands in the caller's directory; ``sessions`` are those
     that ``list_sessions`` returns, ``closed`` those that were closed, in order."""
 
-    def __init__(self, directory: Path, store: MemoryStore | None = None, repository: Repository | None = None) -> None:
+    def __init__(
+        self, directory: Path, store: MemoryStore | None = None, repository: ClonedProject | None = None
+    ) -> None:
         super().__init__(store)
-        self.repository = repository or Repository(directory)
-        self.place = str(self.repository.repository)
-        self.task_worker.places[self.place] = self.repository.workspaces
+        self.repository = repository or ClonedProject(directory)
+        self.path = str(self.repository.repository)
+        self.task_worker.places[self.path] = self.repository.workspaces
         self.sessions: list[dict[str, Any]] = []
         self.closed: list[str] = []
         self.tool("srv.run", self._run)
@@ -69,20 +71,20 @@ class Attempts(World):
         return sorted(str(one.relative_to(self.repository.directory / "clones")) for one in there)
 
 
-def holding(house: Attempts, number: int) -> asyncio.Event:
+def holding(attempts: Attempts, number: int) -> asyncio.Event:
     """Let the call of that number never return. The event is set when the call is reached."""
     reached, never = asyncio.Event(), asyncio.Event()
 
     def held(act: Any) -> Any:
         async def counted(request: CallRequest) -> Any:
-            if len(house.task_worker.calls) == number:
+            if len(attempts.task_worker.calls) == number:
                 reached.set()
                 await never.wait()
             return await act(request)
 
         return counted
 
-    house.task_worker.acts = {name: held(act) for name, act in house.task_worker.acts.items()}
+    attempts.task_worker.acts = {name: held(act) for name, act in attempts.task_worker.acts.items()}
     return reached
 
 

@@ -41,7 +41,7 @@ def first(given: tuple[str, ...]) -> Path:
     return repository
 
 
-class World:
+class ClonedProject:
     """A repository and the workspaces of its clones. ``given`` are arguments for ``git init``."""
 
     def __init__(self, directory: Path, given: Sequence[str] = ()) -> None:

@@ -106,10 +106,10 @@ class MemoryClient:
     def notes(self) -> Sequence[str]:
         return ()
 
-    def change(self, tools: Sequence[MemoryTool], *, told: bool = True) -> None:
-        """Change the server's tools, and report that to the client if ``told``."""
+    def change(self, tools: Sequence[MemoryTool], *, reported: bool = True) -> None:
+        """Change the server's tools, and report that to the client if ``reported``."""
         self._tools = _named(self._name, tools)
-        if told:
+        if reported:
             self._listing = None
 
     def die(self, words: str = "killed") -> None:

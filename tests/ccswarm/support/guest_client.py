@@ -27,7 +27,7 @@ class GuestClient:
 
     def __init__(self, process: Awaited) -> None:
         self.process = process
-        self.told: list[dict[str, Any]] = []
+        self.received: list[dict[str, Any]] = []
         self.heard = asyncio.Event()
         self._numbers = itertools.count(1)
         self._answers: dict[int, asyncio.Future[dict[str, Any]]] = {}
@@ -40,7 +40,7 @@ class GuestClient:
             if "id" in message:
                 self._answers[message["id"]].set_result(message)
             else:
-                self.told.append(message)
+                self.received.append(message)
                 self.heard.set()
         for answer in self._answers.values():
             if not answer.done():

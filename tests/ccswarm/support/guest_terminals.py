@@ -10,7 +10,7 @@ from contextlib import suppress
 from typing import Any
 
 from ccswarm.models import CallOutcome, CallRequest, CallStatus
-from tests.ccswarm.support.swarms import World
+from tests.ccswarm.support.swarms import MemoryWorker
 from tests.support.bounds import BOUND_SECONDS
 
 
@@ -24,10 +24,10 @@ class Terminals:
         self.environ = dict(os.environ)
         self.refusal: CallOutcome | None = None
 
-    def serve(self, world: World, server: str = "ai-session") -> None:
-        world.tool(f"{server}.create_session", self._create)
-        world.tool(f"{server}.execute_command", self._execute)
-        world.tool(f"{server}.close_session", self._close)
+    def serve(self, worker: MemoryWorker, server: str = "ai-session") -> None:
+        worker.tool(f"{server}.create_session", self._create)
+        worker.tool(f"{server}.execute_command", self._execute)
+        worker.tool(f"{server}.close_session", self._close)
 
     async def _create(self, request: CallRequest) -> Mapping[str, Any] | CallOutcome:
         assert request.agent == "orchestrator"

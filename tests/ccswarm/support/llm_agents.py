@@ -9,7 +9,7 @@ from ccswarm.brains.base import WorkerContext
 from ccswarm.journal.writer import Journal, read, verify
 from ccswarm.toolbox.mail import Mailboxes
 from ccswarm.toolbox.toolbox import Toolbox
-from tests.ccswarm.support.swarms import MemoryTaskWorker, World
+from tests.ccswarm.support.swarms import MemoryTaskWorker, MemoryWorker
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -59,14 +59,14 @@ def served(server: ModelServer, kind: str = "openai", **more: Any) -> dict[str, 
     return {"model": f"{kind}:big", "base_url": server.url + SUFFIXES[kind], "key": KEY, **more}
 
 
-def world(store: MemoryStore | None = None, process: str = "one") -> World:
-    """Return a World with a key for models."""
-    made = World(store, process)
+def llm_worker(store: MemoryStore | None = None, process: str = "one") -> MemoryWorker:
+    """Return a worker with a key for models."""
+    made = MemoryWorker(store, process)
     made.task_worker.worker_context = CONTEXT
     return made
 
 
-async def told(made: World, event: str = "", task: str = "run_1.t") -> list[Mapping[str, Any]]:
+async def task_events(made: MemoryWorker, event: str = "", task: str = "run_1.t") -> list[Mapping[str, Any]]:
     """Return the events of a task, or those of one kind."""
     events = [one async for one in made.engine.events(task, follow=False)]
     return [one for one in events if event in ("", one["event"])]

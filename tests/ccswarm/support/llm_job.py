@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ccswarm.brains.llm.prompts import SUM_UP
-from tests.ccswarm.support.llm_agents import finish, plan, served, world
+from tests.ccswarm.support.llm_agents import finish, llm_worker, plan, served
 from tests.ccswarm.support.model_servers import Asked, Call, ModelServer, Reply, answers
 
 CHARS_OF_A_TOKEN = 4
@@ -46,7 +46,7 @@ def parts(asked: Asked) -> list[str]:
 
 async def job(commands: int = 29, each: int = 1, kind: str = "openai", **settings: Any) -> Job:
     """Do a job with a request for each ``each`` commands, whose outputs have 1.9 kB, and one for the end."""
-    made, ran = world(), 0
+    made, ran = llm_worker(), 0
 
     async def execute(_: Any) -> Mapping[str, Any]:
         nonlocal ran

@@ -87,11 +87,11 @@ class Authorities:
         return JSONResponse(self.metadata)
 
     async def _register(self, request: Request) -> Response:
-        told = await request.json()
-        self.registered.append(told)
+        reported = await request.json()
+        self.registered.append(reported)
         client = f"client-{len(self.registered)}"
         self.clients[client] = ""
-        return JSONResponse({**told, "client_id": client, "token_endpoint_auth_method": "none"}, 201)
+        return JSONResponse({**reported, "client_id": client, "token_endpoint_auth_method": "none"}, 201)
 
     async def _authorize(self, request: Request) -> Response:
         asked = dict(request.query_params)
@@ -135,13 +135,13 @@ class Authorities:
     def _given(self, scopes: set[str], client: str) -> Response:
         token, refresh = f"at-{secrets.token_urlsafe(16)}", f"rt-{secrets.token_urlsafe(16)}"
         self.tokens[token] = scopes
-        told: dict[str, Any] = {"access_token": token, "token_type": "Bearer", "scope": " ".join(sorted(scopes))}
+        reported: dict[str, Any] = {"access_token": token, "token_type": "Bearer", "scope": " ".join(sorted(scopes))}
         if self.lifetime is not None:
-            told["expires_in"] = self.lifetime
+            reported["expires_in"] = self.lifetime
         if client:
             self.refreshing[refresh] = (client, scopes)
-            told["refresh_token"] = refresh
-        return JSONResponse(told)
+            reported["refresh_token"] = refresh
+        return JSONResponse(reported)
 
     async def _revoke(self, request: Request) -> Response:
         form = {name: str(value) for name, value in (await request.form()).items()}
@@ -238,7 +238,7 @@ class Browser:
         return await self._addresses.get()
 
 
-class World:
+class LoginServers:
     """Both servers, a person who uses them, and the directory of logins."""
 
     def __init__(self, state: Path, authorities: Authorities, guarded: Guarded) -> None:
@@ -277,12 +277,12 @@ def query(url: str) -> dict[str, str]:
 
 
 @asynccontextmanager
-async def world(state: Path) -> AsyncIterator[World]:
+async def login_servers(state: Path) -> AsyncIterator[LoginServers]:
     first, second = socket.create_server(("127.0.0.1", 0)), socket.create_server(("127.0.0.1", 0))
     urls = [f"http://127.0.0.1:{one.getsockname()[1]}" for one in (first, second)]
     authorities = Authorities(urls[0])
     guarded = Guarded(urls[1], authorities)
-    made = World(state, authorities, guarded)
+    made = LoginServers(state, authorities, guarded)
     async with serving(authorities.app(), first), serving(guarded.app(), second):
         try:
             yield made

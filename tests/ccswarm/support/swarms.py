@@ -89,7 +89,7 @@ class MemoryTaskWorker:
         return self.places[repository]
 
 
-class World:
+class MemoryWorker:
     """A process that carries out runs. ``ran`` are the steps whose tools were called, in order."""
 
     def __init__(self, store: MemoryStore | None = None, process: str = "one") -> None:

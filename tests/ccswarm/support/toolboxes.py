@@ -23,7 +23,7 @@ def nobody_agrees(_: CallRequest) -> bool:
     return False
 
 
-class ToolWorld:
+class ToolboxSetup:
     """A toolbox over two servers, with an agent for each kind of restriction."""
 
     def __init__(self, where: Path, one: Sequence[MemoryTool] = (), two: Sequence[MemoryTool] = ()) -> None:

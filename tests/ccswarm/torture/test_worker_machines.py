@@ -28,14 +28,14 @@ def postgres() -> Iterator[str]:
         yield database(address, "machines")
 
 
-def test_another_machine_takes_over_and_a_third_one_sees_it(world: Path, home: Path, postgres: str) -> None:
+def test_another_machine_takes_over_and_a_third_one_sees_it(homes: Path, home: Path, postgres: str) -> None:
     shared = home / "shared"
     shared.mkdir()
     pipe = shared / "pipe"
     os.mkfifo(pipe)
     plan = task("hold", step("before"), step("wait", "pipe.read", path="${workspace}/pipe"), step("after"))
     text = f'{ENGINE}database_url = "{postgres}"\n{SERVERS}{AGENTS}'
-    a, b, c = (RunVerbs(new_home(world, ""), text) for _ in range(3))
+    a, b, c = (RunVerbs(new_home(homes, ""), text) for _ in range(3))
     with ExitStack() as stack:
 
         def at(verbs: RunVerbs) -> None:

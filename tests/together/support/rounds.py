@@ -91,8 +91,8 @@ def plain(run: Execution) -> dict[str, Any]:
 class Fleet:
     """Worker processes, each of which is replaced when it ends."""
 
-    def __init__(self, house: SwarmHome, size: int) -> None:
-        self._house = house
+    def __init__(self, swarm_home: SwarmHome, size: int) -> None:
+        self._swarm_home = swarm_home
         self._size = size
         self.workers: list[Worker] = []
         self._keepers: list[asyncio.Task[None]] = []
@@ -100,7 +100,7 @@ class Fleet:
 
     @asynccontextmanager
     async def working(self) -> AsyncGenerator[None]:
-        self.workers = [await self._house.start_worker() for _ in range(self._size)]
+        self.workers = [await self._swarm_home.start_worker() for _ in range(self._size)]
         self._keepers = [asyncio.create_task(self._keep(slot)) for slot in range(self._size)]
         try:
             yield
@@ -109,13 +109,13 @@ class Fleet:
                 keeper.cancel()
             await asyncio.gather(*self._keepers, return_exceptions=True)
             ended = await asyncio.gather(*(worker.end() for worker in self.workers))
-        assert all(ended), (self._house.home / "workers.log").read_text()[-4000:]
+        assert all(ended), (self._swarm_home.home / "workers.log").read_text()[-4000:]
 
     async def _keep(self, slot: int) -> None:
         while True:
             self.codes[await self.workers[slot].wait()] += 1
             await self.workers[slot].end()
-            self.workers[slot] = await self._house.start_worker()
+            self.workers[slot] = await self._swarm_home.start_worker()
 
     def check(self) -> None:
         """Raise the exception of a replacement that failed."""
@@ -143,9 +143,9 @@ class Tally:
             print(self.wrong[-1], *one.ends(), sep="\n", flush=True)
 
 
-def of_home(house: SwarmHome, words: str) -> list[int]:
+def of_home(swarm_home: SwarmHome, words: str) -> list[int]:
     """Return the processes of this home whose command line contains ``words``."""
-    needle = os.fsencode(house.home)
+    needle = os.fsencode(swarm_home.home)
     return [
         pid
         for pid, what in processes()
@@ -162,9 +162,9 @@ def shells_of(run_id: str) -> list[int]:
     return list(found.values())
 
 
-def sizes(house: SwarmHome) -> dict[Path, int]:
+def sizes(swarm_home: SwarmHome) -> dict[Path, int]:
     """Return the sizes of the journals in bytes."""
-    return {path: path.stat().st_size for path in (house.state / "journal").glob("*.jsonl")}
+    return {path: path.stat().st_size for path in (swarm_home.state / "journal").glob("*.jsonl")}
 
 
 KINDS = {
@@ -182,28 +182,28 @@ class Round:
 
     def __init__(
         self,
-        house: SwarmHome,
+        swarm_home: SwarmHome,
         app: App,
         fleet: Fleet,
         seed: int,
         journal_bytes: int,
         kinds: Mapping[str, int] = KINDS,
     ) -> None:
-        self.house = house
+        self.swarm_home = swarm_home
         self.app = app
         self.fleet = fleet
         self.random = random.Random(seed)
-        self.sizes = sizes(house)
+        self.sizes = sizes(swarm_home)
         self.target = sum(self.sizes.values()) + self.random.randrange(1, journal_bytes)
         self.kind = self.random.choices(list(kinds), list(kinds.values()))[0]
         self.recovery = 0.0
 
     async def play(self, settings: Settings) -> Execution:
-        self.run_id = await submit(self.app, settings, self.house)
+        self.run_id = await submit(self.app, settings, self.swarm_home)
         over = asyncio.create_task(self.app.engine.wait(self.run_id))
         try:
             async with asyncio.timeout(RUN_SECONDS):
-                while sum(sizes(self.house).values()) < self.target and not over.done():
+                while sum(sizes(self.swarm_home).values()) < self.target and not over.done():
                     await self._pause(over, LOOK_SECONDS)
                 await self._pause(over, self.random.uniform(0, 0.05))
                 await self._strike(over)
@@ -240,7 +240,7 @@ class Round:
             return [worker.pid for worker in self.fleet.workers if worker.returncode is None]
         if self.kind == "shell":
             return shells_of(self.run_id)
-        return of_home(self.house, "mcp-server --stdio" if self.kind == "relay" else "daemon run --handed")
+        return of_home(self.swarm_home, "mcp-server --stdio" if self.kind == "relay" else "daemon run --handed")
 
     async def _recovered(self, pid: int) -> None:
         """Wait until no run is the killed worker's; return at once for other processes."""
@@ -269,7 +269,7 @@ class Round:
         sent. Unless a shell was killed, only a repeated task uses new keys.
         """
         everything = sorted(f"{name} {work}" for name in NEEDS for work in WORKS)
-        if (found := sorted(self.house.lines(f"{self.run_id}.effects"))) != everything:
+        if (found := sorted(self.swarm_home.lines(f"{self.run_id}.effects"))) != everything:
             return f"effects: {found}"
         keys: dict[str, set[str]] = {}
         for record in self.records():
@@ -277,7 +277,7 @@ class Round:
             if record.event == "call.begin" and facts["tool"].endswith("execute_command"):
                 name = facts["task"].removeprefix(f"{self.run_id}.").partition("~")[0]
                 keys.setdefault(f"{name} {facts['step'].partition('#')[0]}", set()).add(facts["key"])
-        starts = Counter(self.house.lines(f"{self.run_id}.starts"))
+        starts = Counter(self.swarm_home.lines(f"{self.run_id}.starts"))
         if more := {name: count for name, count in starts.items() if count > len(keys[name])}:
             return f"commands ran twice for one key: {more}"
         if self.kind == "shell":  # the result of its command is unknown, so the step is tried again
@@ -288,7 +288,7 @@ class Round:
     def records(self) -> list[Record]:
         """Return the journals' records of this run's calls, in order of time."""
         found: list[Record] = []
-        for path in sizes(self.house):
+        for path in sizes(self.swarm_home):
             with path.open("rb") as file:
                 file.seek(self.sizes.get(path, 0))
                 links = [link for line in file if (link := parse_line(line))]

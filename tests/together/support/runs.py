@@ -72,8 +72,8 @@ PLAN = (
 class Shop(RunVerbs):
     """A RunVerbs whose verbs run in the repository ``project``; ``more`` is added to each agent."""
 
-    def __init__(self, house: Path, plan: str = PLAN, more: str = "") -> None:
-        self.project = house / "shop"
+    def __init__(self, daemon_home: Path, plan: str = PLAN, more: str = "") -> None:
+        self.project = daemon_home / "shop"
         self.project.mkdir()
         (self.project / "CHANGELOG.md").write_text("## Unreleased\n")
         (self.project / ".gitignore").write_text("ccswarm.toml\n")
@@ -85,7 +85,7 @@ class Shop(RunVerbs):
             ("commit", "-qm", "first"),
         ):
             subprocess.run(["git", *words], cwd=self.project, check=True)
-        super().__init__(house)
+        super().__init__(daemon_home)
         self.file = self.project / "ccswarm.toml"
         self.rewrite(QUICK + SWARM + AI_SESSION + AGENTS.replace("MORE", more) + plan)
         self.home = self.project

@@ -165,9 +165,9 @@ class SwarmHome:
 
 
 @contextmanager
-def open_swarm_home(world: Path, text: str, server_config: str, *, served: bool = True) -> Iterator[SwarmHome]:
+def open_swarm_home(homes: Path, text: str, server_config: str, *, served: bool = True) -> Iterator[SwarmHome]:
     """Yield a new home with a swarm, and with a daemon if it is ``served``; afterwards no process of it may be left."""
-    home = new_home(world, server_config)
+    home = new_home(homes, server_config)
     with environment(client_environment(home)):
         env = {**os.environ, "PYTHONPATH": str(ROOT)}
         if served:
@@ -181,9 +181,9 @@ def open_swarm_home(world: Path, text: str, server_config: str, *, served: bool 
     assert not left, left
 
 
-async def submit(app: App, settings: Settings, house: SwarmHome) -> str:
+async def submit(app: App, settings: Settings, swarm_home: SwarmHome) -> str:
     run_id = new_run_id()
-    await app.swarm.submit(settings, run_id, str(house.project), origin=Origin.PERSON)
+    await app.swarm.submit(settings, run_id, str(swarm_home.project), origin=Origin.PERSON)
     return run_id
 
 

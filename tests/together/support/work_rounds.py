@@ -97,15 +97,15 @@ PLAN = (
 ENDINGS = dict.fromkeys(("one", "two", "three", "lead"), "succeeded") | {"bad": "failed"}
 
 
-def repository(house: SwarmHome) -> None:
+def repository(swarm_home: SwarmHome) -> None:
     """Make the project a repository with a commit of all the files."""
-    git(house.project, "init", "-q", "-b", "main")
-    git(house.project, "config", "user.name", "Host")
-    git(house.project, "config", "user.email", "host@example.org")
+    git(swarm_home.project, "init", "-q", "-b", "main")
+    git(swarm_home.project, "config", "user.name", "Host")
+    git(swarm_home.project, "config", "user.email", "host@example.org")
     for name in FILES:
-        (house.project / f"{name}.txt").touch()
-    git(house.project, "add", "--all")
-    git(house.project, "commit", "-q", "-m", "nothing yet")
+        (swarm_home.project / f"{name}.txt").touch()
+    git(swarm_home.project, "add", "--all")
+    git(swarm_home.project, "commit", "-q", "-m", "nothing yet")
 
 
 class WorkRound(Round):
@@ -117,12 +117,12 @@ class WorkRound(Round):
             return f"it ended otherwise: {result or run.error}"
         if self.recovery > most_seconds:
             return f"recovery took {self.recovery:.1f} s: {found}"
-        lines = {name: [one for one in self.house.lines(f"{name}.txt") if self.run_id in one] for name in FILES}
+        lines = {name: [one for one in self.swarm_home.lines(f"{name}.txt") if self.run_id in one] for name in FILES}
         seen = {name: len(those) for name, those in lines.items()}
         if seen != dict.fromkeys(FILES, 1):
             return f"lines of this run: {seen}"
         if lines["three"] != [f"{self.run_id} 2"]:
             return f"the task saw something else than what it needs: {lines['three']}"
-        if status := git(self.house.project, "status", "--porcelain"):
+        if status := git(self.swarm_home.project, "status", "--porcelain"):
             return f"not committed: {status}"
-        return "" if "bad.txt" not in git(self.house.project, "ls-files") else "refused work was merged"
+        return "" if "bad.txt" not in git(self.swarm_home.project, "ls-files") else "refused work was merged"

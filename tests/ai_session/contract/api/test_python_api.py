@@ -46,8 +46,8 @@ POLICY = RULE.format("deny", 'commands = ["halt now"]') + RULE.format("ask", 'co
 
 
 @pytest.fixture(scope="module")
-def house(world: Path) -> Iterator[Path]:
-    home = new_home(world, UNBOXED + POLICY)
+def daemon_home(homes: Path) -> Iterator[Path]:
+    home = new_home(homes, UNBOXED + POLICY)
     forked.daemon(living_in(home))
     with environment(living_in(home)):
         yield home
@@ -56,8 +56,11 @@ def house(world: Path) -> Iterator[Path]:
 
 
 @pytest.fixture
-def session(house: Path) -> Iterator[ai_session.Session]:
-    with environment(living_in(house)), ai_session.open(shell="bash", backend="pty", directory=house) as session:
+def session(daemon_home: Path) -> Iterator[ai_session.Session]:
+    with (
+        environment(living_in(daemon_home)),
+        ai_session.open(shell="bash", backend="pty", directory=daemon_home) as session,
+    ):
         yield session
 
 
@@ -89,8 +92,8 @@ def arguments(function: object) -> list[str]:
 
 
 @pytest.mark.torture
-def test_what_keeps_the_daemon_from_starting_is_what_is_raised(world: Path) -> None:
-    home = new_home(world, "[session")
+def test_what_keeps_the_daemon_from_starting_is_what_is_raised(homes: Path) -> None:
+    home = new_home(homes, "[session")
     with environment(living_in(home)):
         for look in (ai_session.list_sessions, lambda: asyncio.run(aio.list_sessions())):
             with pytest.raises(ai_session.AiSessionError) as found:
@@ -99,9 +102,9 @@ def test_what_keeps_the_daemon_from_starting_is_what_is_raised(world: Path) -> N
     stop_daemons(home)
 
 
-def test_closing_again_is_no_error_and_hides_none(house: Path) -> None:
-    with environment(living_in(house)):
-        session = ai_session.open(shell="bash", backend="pty", directory=house)
+def test_closing_again_is_no_error_and_hides_none(daemon_home: Path) -> None:
+    with environment(living_in(daemon_home)):
+        session = ai_session.open(shell="bash", backend="pty", directory=daemon_home)
         with pytest.raises(ai_session.AiSessionError, match="command: is empty"):
             session.run("")
 
@@ -135,14 +138,14 @@ def test_a_command_has_its_output_and_its_exit_code(session: ai_session.Session)
     assert session.info().state == "ready"
 
 
-def test_a_timeout_ends_the_wait_and_not_the_command(session: ai_session.Session, house: Path) -> None:
-    os.mkfifo(house / "go")
-    running = session.run(f"cat {house}/go; echo done", timeout=0.1)
+def test_a_timeout_ends_the_wait_and_not_the_command(session: ai_session.Session, daemon_home: Path) -> None:
+    os.mkfifo(daemon_home / "go")
+    running = session.run(f"cat {daemon_home}/go; echo done", timeout=0.1)
     assert (running.status, running.exit_code) == ("running", None)
     with pytest.raises(ai_session.SessionBusy) as busy:
         session.run("true")
     assert busy.value.__notes__ == [busy.value.suggestion]
-    (house / "go").write_text("went\n")
+    (daemon_home / "go").write_text("went\n")
     (info,) = [info for info in ai_session.list_sessions() if info.session_id == session.id]
     assert info.name == session.name
     assert ai_session.Command(session, running.command_id).wait(BOUND_SECONDS).output == "went\ndone\n"
@@ -184,8 +187,8 @@ def test_the_screen_and_its_size(session: ai_session.Session) -> None:
     assert "top" in screen.text
 
 
-def test_a_named_session_stays_and_an_unnamed_one_does_not(house: Path) -> None:
-    with environment(living_in(house)):
+def test_a_named_session_stays_and_an_unnamed_one_does_not(daemon_home: Path) -> None:
+    with environment(living_in(daemon_home)):
         with ai_session.open("kept", backend="pty") as named:
             named.run("x=5")
         with ai_session.open() as unnamed:
@@ -207,16 +210,18 @@ def test_the_policy_holds_and_no_program_is_the_person(session: ai_session.Sessi
     assert session.run("echo fine").ok
 
 
-def test_a_command_is_carried_out_once_though_the_daemon_is_killed(session: ai_session.Session, house: Path) -> None:
-    os.mkfifo(house / "gate")
-    begun = house / "count"
-    command = f"echo begun >>{begun}; read line <{house}/gate; echo $line"
+def test_a_command_is_carried_out_once_though_the_daemon_is_killed(
+    session: ai_session.Session, daemon_home: Path
+) -> None:
+    os.mkfifo(daemon_home / "gate")
+    begun = daemon_home / "count"
+    command = f"echo begun >>{begun}; read line <{daemon_home}/gate; echo $line"
     results: list[ai_session.CommandResult] = []
     waiting = threading.Thread(target=lambda: results.append(session.run(command)))
-    with environment(living_in(house)):
+    with environment(living_in(daemon_home)):
         waiting.start()
-        with open(os.open(house / "gate", os.O_RDWR), "w") as gate:  # which waits for no reader
-            for pid in daemon_pids(house):
+        with open(os.open(daemon_home / "gate", os.O_RDWR), "w") as gate:  # which waits for no reader
+            for pid in daemon_pids(daemon_home):
                 os.kill(pid, signal.SIGKILL)
             gate.write("through\n")
             gate.flush()
@@ -245,8 +250,8 @@ def test_threads_and_a_forked_child_use_it_at_the_same_time(session: ai_session.
 
 
 @pytest.mark.anyio
-async def test_awaited_a_hundred_commands_run_at_once(house: Path) -> None:
-    with environment(living_in(house)):
+async def test_awaited_a_hundred_commands_run_at_once(daemon_home: Path) -> None:
+    with environment(living_in(daemon_home)):
         opened = [ai_session.aio.open(f"many-{number}", backend="pty") for number in range(5)]
         async with asyncio.timeout(2 * BOUND_SECONDS):
             sessions = await asyncio.gather(*opened)
@@ -267,7 +272,7 @@ async def test_awaited_a_hundred_commands_run_at_once(house: Path) -> None:
             assert (await asking.wait()).ok
             with pytest.raises(ai_session.Denied):
                 await first.run("halt now")
-            for pid in daemon_pids(house):
+            for pid in daemon_pids(daemon_home):
                 os.kill(pid, signal.SIGKILL)
             assert (await first.run("echo back")).output == "back\n"
             assert {info.name for info in await aio.list_sessions()} >= {session.name for session in sessions}
@@ -293,12 +298,12 @@ def test_the_fixture_gives_a_terminal_of_its_own(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stdout
 
 
-def test_the_pages_examples_do_what_they_say(house: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_pages_examples_do_what_they_say(daemon_home: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Each example of the page, in order, in one namespace; a comment behind a print is what it prints."""
     page = (Path(__file__).parents[4] / "docs/howto/python.md").read_text()
     names: dict[str, object] = {"__name__": "example"}
-    (house / "shop").mkdir()
-    with environment(living_in(house)), chdir(house / "shop"):
+    (daemon_home / "shop").mkdir()
+    with environment(living_in(daemon_home)), chdir(daemon_home / "shop"):
         for code in re.findall(r"^```python\n(.*?)^```$", page, re.MULTILINE | re.DOTALL):
             exec(compile(code, "docs/howto/python.md", "exec"), names)
             wanted = re.findall(r"print\(.*\)  # (.*)$", code, re.MULTILINE)

@@ -34,8 +34,8 @@ ASKS = "printf 'Name: '; read -r name; echo hello $name; exit 4"
 
 
 @pytest.fixture(scope="module")
-def house(world: Path) -> Iterator[Path]:
-    home = new_home(world, UNBOXED)
+def daemon_home(homes: Path) -> Iterator[Path]:
+    home = new_home(homes, UNBOXED)
     forked.daemon(living_in(home))
     with environment(living_in(home)):
         yield home
@@ -44,8 +44,11 @@ def house(world: Path) -> Iterator[Path]:
 
 
 @pytest.fixture
-def session(house: Path) -> Iterator[ai_session.Session]:
-    with environment(living_in(house)), ai_session.open(shell="bash", backend="pty", directory=house) as session:
+def session(daemon_home: Path) -> Iterator[ai_session.Session]:
+    with (
+        environment(living_in(daemon_home)),
+        ai_session.open(shell="bash", backend="pty", directory=daemon_home) as session,
+    ):
         yield session
 
 
@@ -157,16 +160,16 @@ def test_signals_end_it_and_the_session_stays(session: ai_session.Session) -> No
     assert session.run("echo here").output == "here\n"
 
 
-def test_without_a_session_it_has_one_that_ends_with_it(house: Path) -> None:
-    with environment(living_in(house)):
+def test_without_a_session_it_has_one_that_ends_with_it(daemon_home: Path) -> None:
+    with environment(living_in(daemon_home)):
         env = {"HOME": "/nowhere", "PATH": os.environ["PATH"], "SHOWN": "it's"}
         child: ai_session.spawn[str] = ai_session.spawn(
-            'sh -c "cat; pwd; env; stty size"', cwd=house, env=env, encoding="utf-8", timeout=BOUND_SECONDS
+            'sh -c "cat; pwd; env; stty size"', cwd=daemon_home, env=env, encoding="utf-8", timeout=BOUND_SECONDS
         )
         child.sendeof()
         child.expect(pexpect.EOF)
         lines = (child.before or "").split("\r\n")
-        assert {str(house.resolve()), "HOME=/nowhere", "SHOWN=it's", "24 80"} <= set(lines)
+        assert {str(daemon_home.resolve()), "HOME=/nowhere", "SHOWN=it's", "24 80"} <= set(lines)
         assert not [line for line in lines if line.startswith(("SPAWN_", "TERM="))]
         name = child.session.name
         assert name in {info.name for info in ai_session.list_sessions()}
@@ -178,8 +181,8 @@ def test_without_a_session_it_has_one_that_ends_with_it(house: Path) -> None:
             ai_session.spawn("true", preexec_fn=print)
 
 
-def test_a_read_eval_print_loop_and_what_is_forgotten(house: Path) -> None:
-    with environment(living_in(house)):
+def test_a_read_eval_print_loop_and_what_is_forgotten(daemon_home: Path) -> None:
+    with environment(living_in(daemon_home)):
         child: ai_session.spawn[str] = ai_session.spawn(
             sys.executable, ["-q"], BOUND_SECONDS, echo=False, encoding="utf-8"
         )
@@ -204,10 +207,10 @@ def test_secrets_are_masked_wherever_they_are_cut(session: ai_session.Session) -
     assert child.before == "ghp_ab"
 
 
-def test_it_goes_on_with_the_next_daemon(session: ai_session.Session, house: Path) -> None:
+def test_it_goes_on_with_the_next_daemon(session: ai_session.Session, daemon_home: Path) -> None:
     child = spawned(session, ASKS)
     child.expect("Name: ")
-    for pid in daemon_pids(house):
+    for pid in daemon_pids(daemon_home):
         os.kill(pid, signal.SIGKILL)
     child.sendline("Ada")
     child.expect("hello Ada")
@@ -215,8 +218,8 @@ def test_it_goes_on_with_the_next_daemon(session: ai_session.Session, house: Pat
 
 
 @pytest.mark.anyio
-async def test_awaited_and_given_up_nothing_is_lost(house: Path) -> None:
-    with environment(living_in(house)):
+async def test_awaited_and_given_up_nothing_is_lost(daemon_home: Path) -> None:
+    with environment(living_in(daemon_home)):
         session = await asyncio.to_thread(ai_session.open, "awaiting", shell="bash", backend="pty")
         child = await asyncio.to_thread(spawned, session, ASKS)
         assert await child.expect("Name: ", async_=True) == 0
@@ -244,10 +247,14 @@ with ai_session.open(shell="bash", backend="pty") as session:
 
 
 @pytest.mark.torture
-def test_a_person_interacts(house: Path) -> None:
+def test_a_person_interacts(daemon_home: Path) -> None:
     master, slave = pty.openpty()
     person = subprocess.Popen(
-        [sys.executable, "-c", INTERACTS], stdin=slave, stdout=slave, env={**os.environ, **living_in(house)}, cwd=house
+        [sys.executable, "-c", INTERACTS],
+        stdin=slave,
+        stdout=slave,
+        env={**os.environ, **living_in(daemon_home)},
+        cwd=daemon_home,
     )
     seen = b""
 

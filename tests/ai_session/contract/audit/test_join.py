@@ -55,7 +55,7 @@ class Calls:
         self._directory = runtime(home) / "audit"
         self._numbers = itertools.count(1)
         self.made: dict[str, set[str]] = {}
-        self.told: dict[str, str] = {}
+        self.reported: dict[str, str] = {}
 
     def meta(self, *outcomes: str) -> dict[str, str]:
         """For one call more."""
@@ -85,7 +85,7 @@ class Calls:
             name = start["request"]
             assert (end["start"], end["tool"]) == (start["seq"], start["tool"])
             assert end["outcome"] in self.made[name], (start, end)
-            assert self.told.get(name, start["call"]) == start["call"]
+            assert self.reported.get(name, start["call"]) == start["call"]
         everything = [record["call"] for record in found if record["event"] == "tool.start"]
         assert sorted(everything) == sorted(call for call, records in ends.items() for _ in records)
         assert len(everything) == len(set(everything))
@@ -111,7 +111,7 @@ async def call(client: Client, calls: Calls, outcome: str, tool: str, **argument
     meta: Any = calls.meta(*outcome.split())
     result = await client.call_tool(tool, arguments, meta=meta)
     assert result.meta
-    calls.told[meta["ai-session/client_call_id"]] = result.meta["ai-session/call_id"]
+    calls.reported[meta["ai-session/client_call_id"]] = result.meta["ai-session/call_id"]
     return result
 
 

@@ -18,8 +18,8 @@ SECRET = "ghp_" + "aB3dE5gH7jK9mN1pQ3sT5vW7yZ9bC1dE3fG5"
 
 
 @pytest.fixture(scope="module")
-def house(world: Path) -> Iterator[Path]:
-    home = new_home(world, UNBOXED)
+def daemon_home(homes: Path) -> Iterator[Path]:
+    home = new_home(homes, UNBOXED)
     forked.daemon(living_in(home))
     with Person(home) as person:
         for name in ("first", "second"):
@@ -33,8 +33,8 @@ def house(world: Path) -> Iterator[Path]:
 
 
 @pytest.fixture
-def person(house: Path) -> Iterator[Person]:
-    with Person(house) as person:
+def person(daemon_home: Path) -> Iterator[Person]:
+    with Person(daemon_home) as person:
         yield person
 
 
@@ -84,9 +84,9 @@ def test_recordings_name_what_can_be_replayed(person: Person) -> None:
     assert all(row["end_offset"] > row["first_offset"] == 0 and not row["ended"] for row in rows)
 
 
-def test_audit_records_are_those_of_the_log(house: Path, person: Person) -> None:
+def test_audit_records_are_those_of_the_log(daemon_home: Path, person: Person) -> None:
     def log() -> dict[int, Message]:
-        return {record["seq"]: record for record in records(lines(runtime(house) / "audit"))}
+        return {record["seq"]: record for record in records(lines(runtime(daemon_home) / "audit"))}
 
     before = log()
     rows = every(person, "query_audit", "records", count=7)
@@ -102,7 +102,7 @@ def test_audit_records_are_those_of_the_log(house: Path, person: Person) -> None
     made = every(person, "query_audit", "records", about=created[0]["session"], event="session.create")
     assert made == created[:1]
     assert every(person, "query_audit", "records", about='"seq"') == [], "a text is looked for, not a field"
-    with Person(house, client="agent") as agent:
+    with Person(daemon_home, client="agent") as agent:
         refused = agent.call("query_audit")
         assert refused["structured"]["error"]["code"] == "denied"
 

@@ -18,7 +18,7 @@ import pytest
 from agentwire import plugins
 from ai_session.errors import BackendUnavailable, DirectoryUnusable, ShellUnavailable, TerminalsExhausted
 from ai_session.models import ExitStatus, ScreenSnapshot
-from tests.ai_session.support.terminals import BOUND_SECONDS, World, gone, world
+from tests.ai_session.support.terminals import BOUND_SECONDS, BackendSetup, gone, open_backend
 
 pytestmark = [pytest.mark.anyio, pytest.mark.corners]
 
@@ -33,8 +33,8 @@ while True: signal.pause()
 
 
 @pytest.fixture(params=plugins.names("ai_session.backends"))
-async def here(request: pytest.FixtureRequest, home: Path) -> AsyncIterator[World]:
-    async with world(request.param, home) as made:
+async def here(request: pytest.FixtureRequest, home: Path) -> AsyncIterator[BackendSetup]:
+    async with open_backend(request.param, home) as made:
         yield made
 
 
@@ -46,7 +46,7 @@ def open_descriptors() -> int:
     return len(os.listdir("/proc/self/fd"))
 
 
-async def test_terminals_open_on_what_was_started_ahead(here: World) -> None:
+async def test_terminals_open_on_what_was_started_ahead(here: BackendSetup) -> None:
     await here.backend.make_ready()
     (keeper,) = here.runtime.glob("*.sock")
     ahead = keeper.stat().st_ino
@@ -57,7 +57,7 @@ async def test_terminals_open_on_what_was_started_ahead(here: World) -> None:
     await owned.close()
 
 
-async def test_output_arrives_byte_for_byte(here: World, home: Path) -> None:
+async def test_output_arrives_byte_for_byte(here: BackendSetup, home: Path) -> None:
     wanted = random_bytes(MEGABYTE)
     (home / "data").write_bytes(wanted)
     owned = await here.sh(f"stty raw -echo; cat '{home}/data'")
@@ -67,14 +67,14 @@ async def test_output_arrives_byte_for_byte(here: World, home: Path) -> None:
     await owned.close()
 
 
-async def test_output_without_line_end_and_long_lines(here: World) -> None:
+async def test_output_without_line_end_and_long_lines(here: BackendSetup) -> None:
     owned = await here.sh("stty -opost; head -c 1000000 /dev/zero | tr '\\0' x; printf 'no end'")
     await owned.ended()
     assert owned.output == b"x" * 1000000 + b"no end"
     await owned.close()
 
 
-async def test_a_paste_arrives_byte_for_byte(here: World) -> None:
+async def test_a_paste_arrives_byte_for_byte(here: BackendSetup) -> None:
     wanted = random_bytes(MEGABYTE)
     owned = await here.sh(f"stty raw -echo; echo ready; head -c {len(wanted)} | sha256sum")
     await owned.shows(b"ready")
@@ -84,7 +84,7 @@ async def test_a_paste_arrives_byte_for_byte(here: World) -> None:
     await owned.close()
 
 
-async def test_a_paste_that_is_echoed_does_not_deadlock(here: World, home: Path) -> None:
+async def test_a_paste_that_is_echoed_does_not_deadlock(here: BackendSetup, home: Path) -> None:
     wanted = b"".join(b"%07d\n" % number for number in range(40000))
     script = f"stty -icanon -opost; echo ready; head -c {len(wanted)} | sha256sum >'{home}/sum'; echo done"
     owned = await here.sh(script)
@@ -97,7 +97,7 @@ async def test_a_paste_that_is_echoed_does_not_deadlock(here: World, home: Path)
     await owned.close()
 
 
-async def test_input_waits_for_a_child_that_does_not_read(here: World, home: Path) -> None:
+async def test_input_waits_for_a_child_that_does_not_read(here: BackendSetup, home: Path) -> None:
     os.mkfifo(home / "gate")
     pieces = [random.Random(number).randbytes(1 + 997 * number) for number in range(46)]
     wanted = b"".join(pieces)
@@ -118,7 +118,7 @@ async def test_input_waits_for_a_child_that_does_not_read(here: World, home: Pat
     await other.close()
 
 
-async def test_control_characters_reach_the_foreground(here: World) -> None:
+async def test_control_characters_reach_the_foreground(here: BackendSetup) -> None:
     owned = await here.sh("trap 'echo interrupted; exit 5' INT; echo ready; while :; do read x; done")
     await owned.shows(b"ready")
     owned.terminal.write(b"\x03")
@@ -127,7 +127,7 @@ async def test_control_characters_reach_the_foreground(here: World) -> None:
     await owned.close()
 
 
-async def test_resize_is_seen_and_signalled(here: World) -> None:
+async def test_resize_is_seen_and_signalled(here: BackendSetup) -> None:
     owned = await here.open(sys.executable, "-c", SHOW_SIZE)
     await owned.shows(b"<24 80>")
     await owned.terminal.resize(50, 132)
@@ -147,7 +147,7 @@ async def test_resize_is_seen_and_signalled(here: World) -> None:
         ("kill -TERM $$", ExitStatus(signal=signal.SIGTERM)),
     ],
 )
-async def test_exit_status(here: World, script: str, status: ExitStatus) -> None:
+async def test_exit_status(here: BackendSetup, script: str, status: ExitStatus) -> None:
     owned = await here.sh(script)
     assert await owned.ended() == status
     await owned.close()
@@ -155,7 +155,7 @@ async def test_exit_status(here: World, script: str, status: ExitStatus) -> None
 
 
 @pytest.mark.parametrize("times", [8, pytest.param(30, marks=pytest.mark.torture)])
-async def test_exit_comes_once_and_after_the_last_byte(here: World, times: int) -> None:
+async def test_exit_comes_once_and_after_the_last_byte(here: BackendSetup, times: int) -> None:
     for number in range(times):
         size = random.Random(number).randrange(1, 40000)
         owned = await here.sh(f"stty -opost; head -c {size} /dev/zero | tr '\\0' y; printf end; exit {number}")
@@ -167,7 +167,7 @@ async def test_exit_comes_once_and_after_the_last_byte(here: World, times: int) 
         assert len(owned.exits) == 1
 
 
-async def test_exit_is_known_while_the_terminal_is_held(here: World) -> None:
+async def test_exit_is_known_while_the_terminal_is_held(here: BackendSetup) -> None:
     owned = await here.sh("trap '' HUP; sleep 1000 & echo pid=$!; exit 3")
     assert await owned.ended() == ExitStatus(code=3)
     pid = int(owned.output.split(b"pid=")[1].split()[0])
@@ -176,7 +176,7 @@ async def test_exit_is_known_while_the_terminal_is_held(here: World) -> None:
     await gone(pid)
 
 
-async def test_exit_is_known_while_something_floods_the_terminal(here: World) -> None:
+async def test_exit_is_known_while_something_floods_the_terminal(here: BackendSetup) -> None:
     owned = await here.sh("trap '' HUP; yes & echo pid=$!; read x; exit 4")
     await owned.shows(b"y\r\ny\r\n")
     output = await owned.shows(b"pid=")
@@ -186,7 +186,7 @@ async def test_exit_is_known_while_something_floods_the_terminal(here: World) ->
     await gone(int(output.split(b"pid=")[1].split()[0]))
 
 
-async def test_a_child_may_close_its_terminal_for_a_while(here: World, home: Path) -> None:
+async def test_a_child_may_close_its_terminal_for_a_while(here: BackendSetup, home: Path) -> None:
     os.mkfifo(home / "gate")
     script = f"echo before; exec <&- >&- 2>&-; read x <'{home}/gate'; exec <>/dev/tty >&0 2>&0; echo after; exit 6"
     owned = await here.sh(script)
@@ -198,7 +198,7 @@ async def test_a_child_may_close_its_terminal_for_a_while(here: World, home: Pat
     await owned.close()
 
 
-async def test_environment_is_exactly_the_one_given(here: World) -> None:
+async def test_environment_is_exactly_the_one_given(here: BackendSetup) -> None:
     given = {
         "PLAIN": "1",
         "EMPTY": "",
@@ -219,14 +219,14 @@ async def test_environment_is_exactly_the_one_given(here: World) -> None:
     await owned.close()
 
 
-async def test_a_given_term_is_kept_where_the_terminal_is_not_its_own(here: World) -> None:
+async def test_a_given_term_is_kept_where_the_terminal_is_not_its_own(here: BackendSetup) -> None:
     owned = await here.sh("echo TERM=$TERM", env={"PATH": "/bin", "TERM": "vt100"})
     await owned.ended()
     assert b"TERM=vt100" in owned.output
     await owned.close()
 
 
-async def test_signals_are_at_their_defaults(here: World) -> None:
+async def test_signals_are_at_their_defaults(here: BackendSetup) -> None:
     code = """if True:
         import signal
         ignored = {number for number in signal.valid_signals() if signal.getsignal(number) is signal.SIG_IGN}
@@ -240,7 +240,7 @@ async def test_signals_are_at_their_defaults(here: World) -> None:
     await owned.close()
 
 
-async def test_child_leads_its_session_and_has_the_terminal(here: World) -> None:
+async def test_child_leads_its_session_and_has_the_terminal(here: BackendSetup) -> None:
     code = "import os; print(os.getsid(0) == os.getpid(), os.ttyname(0), os.tcgetpgrp(0) == os.getpgrp(), os.getpid())"
     owned = await here.open(sys.executable, "-c", code)
     await owned.ended()
@@ -248,14 +248,14 @@ async def test_child_leads_its_session_and_has_the_terminal(here: World) -> None
     await owned.close()
 
 
-async def test_child_inherits_no_descriptor(here: World) -> None:
+async def test_child_inherits_no_descriptor(here: BackendSetup) -> None:
     owned = await here.sh("ls /proc/$$/fd")
     await owned.ended()
     assert {int(fd) for fd in owned.output.split()} <= {0, 1, 2, 10}
     await owned.close()
 
 
-async def test_working_directory(here: World, home: Path) -> None:
+async def test_working_directory(here: BackendSetup, home: Path) -> None:
     folder = home / 'it\'s a "földer" $HOME #{x} %d'
     folder.mkdir()
     owned = await here.open("/bin/pwd", cwd=str(folder))
@@ -264,7 +264,7 @@ async def test_working_directory(here: World, home: Path) -> None:
     await owned.close()
 
 
-async def test_arguments_are_passed_unchanged(here: World) -> None:
+async def test_arguments_are_passed_unchanged(here: BackendSetup) -> None:
     words = ["", "a b", "'", '"', "$HOME", "#{pane_id}", "%1", "\\", "ü", ";", "{", "~", "line\nend"]
     owned = await here.open("/bin/sh", "-c", 'stty -opost; for x; do printf "[%s]" "$x"; done', "sh", *words)
     await owned.ended()
@@ -272,7 +272,7 @@ async def test_arguments_are_passed_unchanged(here: World) -> None:
     await owned.close()
 
 
-async def test_a_directory_that_cannot_be_entered(here: World, home: Path) -> None:
+async def test_a_directory_that_cannot_be_entered(here: BackendSetup, home: Path) -> None:
     (home / "file").touch()
     for path in ("/no/such/place", str(home / "file")):
         with pytest.raises(DirectoryUnusable, match=path) as caught:
@@ -281,7 +281,7 @@ async def test_a_directory_that_cannot_be_entered(here: World, home: Path) -> No
     await works(here)
 
 
-async def test_a_program_that_cannot_be_started(here: World, home: Path) -> None:
+async def test_a_program_that_cannot_be_started(here: BackendSetup, home: Path) -> None:
     (home / "file").touch()
     for path in ("/no/such/program", str(home / "file")):
         with pytest.raises((BackendUnavailable, ShellUnavailable), match=path) as caught:
@@ -290,7 +290,7 @@ async def test_a_program_that_cannot_be_started(here: World, home: Path) -> None
     await works(here)
 
 
-async def works(here: World) -> None:
+async def works(here: BackendSetup) -> None:
     owned = await here.sh("echo fine")
     assert await owned.ended() == ExitStatus(code=0)
     assert owned.output == b"fine\r\n"
@@ -298,7 +298,7 @@ async def works(here: World) -> None:
 
 
 @pytest.mark.parametrize("many", [20, pytest.param(50, marks=pytest.mark.torture)])
-async def test_many_at_once(here: World, many: int) -> None:
+async def test_many_at_once(here: BackendSetup, many: int) -> None:
     async with asyncio.timeout(BOUND_SECONDS):
         everyone = await asyncio.gather(*(here.sh(f"read x; echo {number} $x") for number in range(many)))
     assert len({owned.terminal.tty for owned in everyone}) == many
@@ -325,7 +325,7 @@ def descriptors_left(spare: int) -> Generator[None]:
         resource.setrlimit(resource.RLIMIT_NOFILE, before)
 
 
-async def test_running_out_of_descriptors_hurts_only_what_is_opened(here: World) -> None:
+async def test_running_out_of_descriptors_hurts_only_what_is_opened(here: BackendSetup) -> None:
     other = await here.sh("stty -echo; echo ready; while read x; do echo got $x; done")
     await other.shows(b"ready")
     before = open_descriptors()
@@ -344,7 +344,7 @@ async def test_running_out_of_descriptors_hurts_only_what_is_opened(here: World)
     await other.close()
 
 
-async def test_descriptors_return_to_where_they_were(here: World) -> None:
+async def test_descriptors_return_to_where_they_were(here: BackendSetup) -> None:
     await works(here)
     before = open_descriptors()
     for _ in range(5):
@@ -357,7 +357,7 @@ async def test_descriptors_return_to_where_they_were(here: World) -> None:
     assert open_descriptors() == before
 
 
-async def test_close_hangs_up(here: World, home: Path) -> None:
+async def test_close_hangs_up(here: BackendSetup, home: Path) -> None:
     owned = await here.sh(f"trap 'echo hup >{home}/hup; exit' HUP; echo ready; while :; do read x; done")
     await owned.shows(b"ready")
     await owned.close()
@@ -369,7 +369,7 @@ async def test_close_hangs_up(here: World, home: Path) -> None:
     assert owned.exits == []
 
 
-async def test_screen_is_the_terminals_own_or_none(here: World) -> None:
+async def test_screen_is_the_terminals_own_or_none(here: BackendSetup) -> None:
     owned = await here.sh("echo shown; read x")
     await owned.shows(b"shown")
     snapshot, drawing = await owned.terminal.capture(), await owned.terminal.capture_ansi()
@@ -382,7 +382,7 @@ async def test_screen_is_the_terminals_own_or_none(here: World) -> None:
     await owned.close()
 
 
-async def test_probe_drives_a_shell_and_leaves_nothing(here: World) -> None:
+async def test_probe_drives_a_shell_and_leaves_nothing(here: BackendSetup) -> None:
     before = open_descriptors()
     status = await here.backend.probe()
     assert (status.name, status.usable, status.reason) == (here.name, True, "")

@@ -16,7 +16,7 @@ import pytest
 from agentwire import plugins
 from ai_session.errors import BackendUnavailable
 from ai_session.models import ExitStatus
-from tests.ai_session.support.terminals import BOUND_SECONDS, Owned, World, gone, start_owner, world
+from tests.ai_session.support.terminals import BOUND_SECONDS, BackendSetup, Owned, gone, open_backend, start_owner
 
 pytestmark = [pytest.mark.anyio, pytest.mark.corners]
 
@@ -29,12 +29,12 @@ KEEPS_GOING_WITHOUT_ITS_KEEPER = {"pty"}
 
 
 @pytest.fixture(params=plugins.names("ai_session.backends"))
-async def here(request: pytest.FixtureRequest, home: Path) -> AsyncIterator[World]:
-    async with world(request.param, home) as made:
+async def here(request: pytest.FixtureRequest, home: Path) -> AsyncIterator[BackendSetup]:
+    async with open_backend(request.param, home) as made:
         yield made
 
 
-def keepers(here: World) -> list[int]:
+def keepers(here: BackendSetup) -> list[int]:
     """Processes that outlive the owner on purpose: not our children, with the runtime directory in their arguments."""
     ours = {child.pid for child in psutil.Process().children()}
     found: list[int] = []
@@ -45,13 +45,13 @@ def keepers(here: World) -> list[int]:
     return found
 
 
-async def test_there_is_nothing_to_adopt_at_first(here: World) -> None:
+async def test_there_is_nothing_to_adopt_at_first(here: BackendSetup) -> None:
     assert list(await here.backend.adopt()) == []
     await here.backend.stop()
     assert keepers(here) == []
 
 
-async def test_terminals_outlive_their_owner(here: World) -> None:
+async def test_terminals_outlive_their_owner(here: BackendSetup) -> None:
     owned = await here.sh("stty -echo; echo one; while read x; do echo got $x; [ $x = end ] && exit 9; done")
     await owned.shows(b"one")
     pid, tty, session_id = owned.terminal.pid, owned.terminal.tty, owned.terminal.session_id
@@ -74,7 +74,7 @@ async def test_terminals_outlive_their_owner(here: World) -> None:
     assert list(await here.backend.adopt()) == []
 
 
-async def test_one_terminal_is_left_alone(here: World) -> None:
+async def test_one_terminal_is_left_alone(here: BackendSetup) -> None:
     left, kept = await here.sh("stty -echo; read x; echo $x"), await here.sh("stty -echo; read x; echo $x")
     left.detach()
     kept.terminal.write(b"kept\n")
@@ -88,7 +88,7 @@ async def test_one_terminal_is_left_alone(here: World) -> None:
     assert await again.ended() == ExitStatus(code=0)
 
 
-async def test_what_happened_without_an_owner_is_told(here: World) -> None:
+async def test_what_happened_without_an_owner_is_told(here: BackendSetup) -> None:
     scripts = {"code": "exit 5", "signal": "kill -KILL $$", "held": "exec 3>&1; (trap '' HUP; cat >&3) & exit 6"}
     owned = {name: await here.sh(f"stty -echo; echo ready; read x; {COUNT}; {end}") for name, end in scripts.items()}
     for one in owned.values():
@@ -112,7 +112,7 @@ async def test_what_happened_without_an_owner_is_told(here: World) -> None:
 
 @pytest.mark.parametrize("attempts", ATTEMPTS)
 @pytest.mark.parametrize("phase", ["before", "read", "stored"])
-async def test_a_killed_owner_loses_nothing(here: World, phase: str, attempts: int) -> None:
+async def test_a_killed_owner_loses_nothing(here: BackendSetup, phase: str, attempts: int) -> None:
     for attempt in range(attempts):
         await here.backend.aclose()
         waits = attempt % 2 == 0
@@ -134,7 +134,7 @@ async def test_a_killed_owner_loses_nothing(here: World, phase: str, attempts: i
 
 
 @pytest.mark.parametrize("attempts", ATTEMPTS)
-async def test_an_owner_killed_at_any_moment_loses_nothing(here: World, attempts: int) -> None:
+async def test_an_owner_killed_at_any_moment_loses_nothing(here: BackendSetup, attempts: int) -> None:
     for attempt in range(attempts):
         await here.backend.aclose()
         spec = here.spec(["/bin/sh", "-c", f"{COUNT}; exit 8"])
@@ -149,7 +149,7 @@ async def test_an_owner_killed_at_any_moment_loses_nothing(here: World, attempts
         await again.close()
 
 
-async def kill_keepers(here: World) -> None:
+async def kill_keepers(here: BackendSetup) -> None:
     for pid in keepers(here):
         with suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)
@@ -157,7 +157,7 @@ async def kill_keepers(here: World) -> None:
 
 
 @pytest.mark.parametrize("attempts", ATTEMPTS)
-async def test_a_killed_keeper(here: World, attempts: int) -> None:
+async def test_a_killed_keeper(here: BackendSetup, attempts: int) -> None:
     for _ in range(attempts):
         owned = await here.sh(f"{COUNT}; echo done; read x; echo $x; exit 3")
         waiting = await here.sh("stty -echo; echo ready; read x; echo got $x; exit 4")
@@ -187,7 +187,7 @@ async def goes_on(owned: Owned, waiting: Owned) -> None:
     assert waiting.output == b"ready\r\ngot word\r\n"
 
 
-async def test_a_killed_keeper_then_a_killed_owner(here: World) -> None:
+async def test_a_killed_keeper_then_a_killed_owner(here: BackendSetup) -> None:
     if here.name not in KEEPS_GOING_WITHOUT_ITS_KEEPER:
         return
     owned = await here.sh("stty -echo; echo ready; read x; echo got $x; read x; exit 4")
@@ -204,7 +204,7 @@ async def test_a_killed_keeper_then_a_killed_owner(here: World) -> None:
     await again.close()
 
 
-async def test_two_owners_never_share_a_terminal(here: World) -> None:
+async def test_two_owners_never_share_a_terminal(here: BackendSetup) -> None:
     owned = await here.sh(f"stty -echo; echo ready; read x; {COUNT}; read x; exit 2")
     await owned.shows(b"ready")
     other = here.new_backend()
@@ -227,7 +227,7 @@ async def test_two_owners_never_share_a_terminal(here: World) -> None:
     await again.close()
 
 
-async def test_two_starting_at_once_end_with_one_keeper(here: World) -> None:
+async def test_two_starting_at_once_end_with_one_keeper(here: BackendSetup) -> None:
     first, second = here.backend, here.new_backend()
     specs = [here.spec(["/bin/sh", "-c", "read x"]) for _ in range(2)]
 
@@ -242,7 +242,7 @@ async def test_two_starting_at_once_end_with_one_keeper(here: World) -> None:
     assert {terminal.session_id for terminal in await here.backend.adopt()} == {spec.session_id for spec in specs}
 
 
-async def test_stop_ends_everything(here: World) -> None:
+async def test_stop_ends_everything(here: BackendSetup) -> None:
     everyone = [await here.sh("echo ready; read x") for _ in range(3)]
     for owned in everyone:
         await owned.shows(b"ready")
@@ -256,7 +256,7 @@ async def test_stop_ends_everything(here: World) -> None:
     assert await fresh.ended() == ExitStatus(code=0)
 
 
-async def test_keeper_holds_nothing_of_its_starter(here: World) -> None:
+async def test_keeper_holds_nothing_of_its_starter(here: BackendSetup) -> None:
     await (await here.sh("true")).close()
     for pid in keepers(here):
         assert os.getsid(pid) != os.getsid(0)
@@ -265,7 +265,7 @@ async def test_keeper_holds_nothing_of_its_starter(here: World) -> None:
             assert not os.readlink(f"/proc/{pid}/fd/{number}").startswith(("pipe", "/dev/pts"))
 
 
-async def test_an_open_nobody_waits_for_leaves_nothing(here: World) -> None:
+async def test_an_open_nobody_waits_for_leaves_nothing(here: BackendSetup) -> None:
     await (await here.sh("true")).close()
     for turns in range(12):
         opening = asyncio.ensure_future(here.backend.open(here.spec(["/bin/sh", "-c", "read x"])))

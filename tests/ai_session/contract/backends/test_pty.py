@@ -13,7 +13,7 @@ import pytest
 from ai_session.errors import BackendUnavailable
 from ai_session.models import ExitStatus
 from tests.ai_session.contract.backends.test_backend_survival import keepers
-from tests.ai_session.support.terminals import World, gone, world
+from tests.ai_session.support.terminals import BackendSetup, gone, open_backend
 
 pytestmark = pytest.mark.anyio
 
@@ -21,18 +21,18 @@ ANSWERS = "stty -echo; echo ready; while read x; do echo got $x; [ $x = end ] &&
 
 
 @pytest.fixture
-async def here(home: Path) -> AsyncIterator[World]:
-    async with world("pty", home) as made:
+async def here(home: Path) -> AsyncIterator[BackendSetup]:
+    async with open_backend("pty", home) as made:
         yield made
 
 
-async def kill_holder(here: World) -> None:
+async def kill_holder(here: BackendSetup) -> None:
     (pid,) = keepers(here)
     os.kill(pid, signal.SIGKILL)
     await gone(pid)
 
 
-async def test_terminals_go_on_when_no_holder_can_be_started(here: World) -> None:
+async def test_terminals_go_on_when_no_holder_can_be_started(here: BackendSetup) -> None:
     owned, ends = await here.sh(ANSWERS), await here.sh(ANSWERS)
     for one in (owned, ends):
         await one.shows(b"ready")
@@ -55,7 +55,7 @@ async def test_terminals_go_on_when_no_holder_can_be_started(here: World) -> Non
     assert (await again.ended()).code in (9, None)
 
 
-async def test_an_orderly_end_right_after_the_holders(here: World) -> None:
+async def test_an_orderly_end_right_after_the_holders(here: BackendSetup) -> None:
     for word in ("one", "two", "three"):
         owned = await here.sh(ANSWERS)
         await owned.shows(b"ready")
@@ -70,7 +70,7 @@ async def test_an_orderly_end_right_after_the_holders(here: World) -> None:
         await again.close()
 
 
-async def test_an_open_that_meets_a_dying_holder_is_done_again(here: World) -> None:
+async def test_an_open_that_meets_a_dying_holder_is_done_again(here: BackendSetup) -> None:
     for _ in range(5):
         await (await here.sh("true")).close()
         (pid,) = keepers(here)
@@ -84,7 +84,7 @@ async def test_an_open_that_meets_a_dying_holder_is_done_again(here: World) -> N
 
 
 @pytest.mark.torture
-async def test_a_stopped_holder_is_an_error(here: World) -> None:
+async def test_a_stopped_holder_is_an_error(here: BackendSetup) -> None:
     owned = await here.sh(ANSWERS)
     await owned.shows(b"ready")
     (pid,) = keepers(here)

@@ -23,7 +23,7 @@ from ai_session.backends.tmux.terminal import HOLD_BYTES
 from ai_session.errors import BackendUnavailable
 from ai_session.models import ExitStatus
 from ai_session.system.events import FileGrowth, process_ended
-from tests.ai_session.support.terminals import BOUND_SECONDS, Owned, World, gone
+from tests.ai_session.support.terminals import BOUND_SECONDS, BackendSetup, Owned, gone
 from tests.ai_session.support.tmux_servers import (
     CAT,
     ECHOES,
@@ -45,19 +45,19 @@ NOTICED_BYTES = 8 << 20
 
 
 @pytest.fixture
-async def here(home: Path) -> AsyncGenerator[World]:
+async def here(home: Path) -> AsyncGenerator[BackendSetup]:
     async with a_world(home) as made:
         yield made
 
 
 @pytest.fixture(params=[True, False], ids=["held", "through tmux"])
-async def either(request: pytest.FixtureRequest, home: Path) -> AsyncGenerator[World]:
+async def either(request: pytest.FixtureRequest, home: Path) -> AsyncGenerator[BackendSetup]:
     """With terminals that hold on to their ttys beside tmux, and as it is where the kernel does not allow that."""
     async with a_world(home, hold=request.param) as made:
         yield made
 
 
-async def test_a_killed_server_loses_its_terminals_and_the_next_open_starts_another(either: World) -> None:
+async def test_a_killed_server_loses_its_terminals_and_the_next_open_starts_another(either: BackendSetup) -> None:
     everyone = [await either.sh(CAT) for _ in range(3)]
     for owned in everyone:
         await owned.shows(b"ready")
@@ -78,7 +78,7 @@ async def test_a_killed_server_loses_its_terminals_and_the_next_open_starts_anot
     await owned.close()
 
 
-async def test_a_terminal_of_a_dead_server_does_not_reach_into_its_successor(either: World) -> None:
+async def test_a_terminal_of_a_dead_server_does_not_reach_into_its_successor(either: BackendSetup) -> None:
     old = await either.sh(CAT)
     await old.shows(b"ready")
     server = backend(either).server.pid
@@ -100,7 +100,7 @@ async def test_a_terminal_of_a_dead_server_does_not_reach_into_its_successor(eit
 
 
 @pytest.mark.parametrize("times", [2, pytest.param(5, marks=pytest.mark.torture)])
-async def test_a_new_daemon_replaces_a_server_that_is_just_ending(here: World, times: int) -> None:
+async def test_a_new_daemon_replaces_a_server_that_is_just_ending(here: BackendSetup, times: int) -> None:
     for _ in range(times):
         await (await here.sh(CAT)).shows(b"ready")
         await backend(here).aclose()
@@ -111,7 +111,7 @@ async def test_a_new_daemon_replaces_a_server_that_is_just_ending(here: World, t
         await owned.close()
 
 
-async def test_no_input_is_lost_or_doubled_when_the_control_client_is_killed(either: World) -> None:
+async def test_no_input_is_lost_or_doubled_when_the_control_client_is_killed(either: BackendSetup) -> None:
     owned = await either.sh(CAT)
     await owned.shows(b"ready")
     wanted = b"".join(b"%06d\n" % number for number in range(60000))
@@ -129,7 +129,7 @@ async def test_no_input_is_lost_or_doubled_when_the_control_client_is_killed(eit
     await owned.close()
 
 
-async def test_input_is_exact_also_through_tmux(either: World) -> None:
+async def test_input_is_exact_also_through_tmux(either: BackendSetup) -> None:
     wanted = (
         b"-f ; {} ~ $HOME #{x} %if \\ \" '\n" + random.Random(7).randbytes(200000) + b"\0\0" + bytes(range(256)) * 3
     )
@@ -142,7 +142,7 @@ async def test_input_is_exact_also_through_tmux(either: World) -> None:
     await owned.close()
 
 
-async def test_questions_survive_the_death_of_the_control_client(here: World) -> None:
+async def test_questions_survive_the_death_of_the_control_client(here: BackendSetup) -> None:
     owned = await here.sh(CAT)
     await owned.shows(b"ready")
     os.kill(backend(here).server.client_pid, signal.SIGKILL)
@@ -159,7 +159,7 @@ def blocked_until(condition: Callable[[], bool]) -> None:
         assert time.monotonic() < end
 
 
-async def test_a_saver_that_is_late_takes_nothing_from_the_next_sink(here: World) -> None:
+async def test_a_saver_that_is_late_takes_nothing_from_the_next_sink(here: BackendSetup) -> None:
     """It sees no end of the sink that was killed, for the next one holds the FIFO when it looks."""
     owned = await here.sh(ECHOES)
     await owned.shows(b"ready")
@@ -187,7 +187,7 @@ async def test_a_saver_that_is_late_takes_nothing_from_the_next_sink(here: World
 
 
 @pytest.mark.torture
-async def test_a_killed_sink_is_replaced(either: World) -> None:
+async def test_a_killed_sink_is_replaced(either: BackendSetup) -> None:
     owned = await either.sh(ECHOES)
     await owned.shows(b"ready")
     for number in range(5):
@@ -206,7 +206,7 @@ async def until_shown(owned: Owned, text: str) -> None:
             await pause_awaited()
 
 
-async def test_a_full_disk_stops_the_log_of_one_session_until_there_is_room(here: World) -> None:
+async def test_a_full_disk_stops_the_log_of_one_session_until_there_is_room(here: BackendSetup) -> None:
     owned, other = await here.sh(ECHOES), await here.sh(ECHOES)
     await owned.shows(b"ready")
     server = backend(here).server.pid
@@ -241,7 +241,7 @@ async def test_a_full_disk_stops_the_log_of_one_session_until_there_is_room(here
         await one.close()
 
 
-async def test_a_later_daemon_finds_everything(here: World) -> None:
+async def test_a_later_daemon_finds_everything(here: BackendSetup) -> None:
     live, dies, mute = await here.sh(ECHOES), await here.sh(f"{ECHOES}; exit 7"), await here.sh(ECHOES)
     for owned in (live, dies, mute):
         await owned.shows(b"ready")
@@ -268,7 +268,7 @@ async def test_a_later_daemon_finds_everything(here: World) -> None:
     assert await here.succeed() == {}
 
 
-async def test_a_child_whose_daemon_died_while_opening_it_is_let_go(here: World) -> None:
+async def test_a_child_whose_daemon_died_while_opening_it_is_let_go(here: BackendSetup) -> None:
     kept = await here.sh(CAT)
     spec = here.spec(["/bin/sh", "-c", ECHOES])
     for name in ("sink", "ready", "tail", "gate"):
@@ -282,7 +282,7 @@ async def test_a_child_whose_daemon_died_while_opening_it_is_let_go(here: World)
         await owned.close()
 
 
-async def test_a_terminal_whose_directory_has_gone_is_ended(here: World) -> None:
+async def test_a_terminal_whose_directory_has_gone_is_ended(here: BackendSetup) -> None:
     kept, stray, dead = await here.sh(CAT), await here.sh(CAT), await here.sh("exit 1")
     await dead.ended()
     for owned in (stray, dead):
@@ -293,7 +293,7 @@ async def test_a_terminal_whose_directory_has_gone_is_ended(here: World) -> None
 
 
 @pytest.mark.parametrize("times", [2, pytest.param(5, marks=pytest.mark.torture)])
-async def test_attaching_while_terminals_end_leaves_the_server_alive(here: World, times: int) -> None:
+async def test_attaching_while_terminals_end_leaves_the_server_alive(here: BackendSetup, times: int) -> None:
     await (await here.sh("true")).close()
     server = backend(here).server.pid
     for _ in range(times):
@@ -312,13 +312,13 @@ async def test_attaching_while_terminals_end_leaves_the_server_alive(here: World
         assert backend(here).server.pid == server
 
 
-async def test_adopting_starts_no_server(here: World) -> None:
+async def test_adopting_starts_no_server(here: BackendSetup) -> None:
     assert await here.adopt() == {}
     assert not os.path.exists(backend(here).server.socket)
 
 
 @pytest.mark.parametrize("many", [20, pytest.param(50, marks=pytest.mark.torture)])
-async def test_many_that_end_at_once_are_all_told(here: World, many: int) -> None:
+async def test_many_that_end_at_once_are_all_told(here: BackendSetup, many: int) -> None:
     script = "stty -echo -opost; read x; seq 3000; exit "
     everyone = await asyncio.gather(*(here.sh(f"{script}{number}") for number in range(many)))
     for owned in everyone:
@@ -331,7 +331,7 @@ async def test_many_that_end_at_once_are_all_told(here: World, many: int) -> Non
 
 
 @pytest.mark.parametrize("times", [6, pytest.param(20, marks=pytest.mark.torture)])
-async def test_input_for_a_child_that_just_ends_leaves_the_server_alive(either: World, times: int) -> None:
+async def test_input_for_a_child_that_just_ends_leaves_the_server_alive(either: BackendSetup, times: int) -> None:
     server = 0
     for _ in range(times):
         owned = await either.sh(CAT)
@@ -345,7 +345,7 @@ async def test_input_for_a_child_that_just_ends_leaves_the_server_alive(either: 
     assert backend(either).server.pid == server
 
 
-async def test_an_id_in_use_is_refused_and_its_terminal_left_alone(here: World) -> None:
+async def test_an_id_in_use_is_refused_and_its_terminal_left_alone(here: BackendSetup) -> None:
     owned = await here.sh(CAT)
     await owned.shows(b"ready")
     spec = here.spec(["cat"])
@@ -357,7 +357,7 @@ async def test_an_id_in_use_is_refused_and_its_terminal_left_alone(here: World) 
     await owned.close()
 
 
-async def test_a_cancelled_open_leaves_nothing(here: World) -> None:
+async def test_a_cancelled_open_leaves_nothing(here: BackendSetup) -> None:
     owned = await here.sh(CAT)
     await owned.shows(b"ready")
     for turns in range(12):
@@ -375,7 +375,7 @@ async def test_a_cancelled_open_leaves_nothing(here: World) -> None:
 
 
 @pytest.mark.torture
-async def test_a_server_that_is_stopped_keeps_nobody_waiting_and_opens_nothing_later(here: World) -> None:
+async def test_a_server_that_is_stopped_keeps_nobody_waiting_and_opens_nothing_later(here: BackendSetup) -> None:
     held = await here.sh(CAT)
     server = int(await tmux(here, "display-message", "-p", "#{pid}"))
     os.kill(server, signal.SIGSTOP)
@@ -395,7 +395,7 @@ async def test_a_server_that_is_stopped_keeps_nobody_waiting_and_opens_nothing_l
     await owned.close()
 
 
-async def test_stop_ends_the_server_and_all_terminals(either: World) -> None:
+async def test_stop_ends_the_server_and_all_terminals(either: BackendSetup) -> None:
     everyone = [await either.sh(CAT) for _ in range(3)]
     server = backend(either).server.pid
     await either.backend.stop()
@@ -406,7 +406,7 @@ async def test_stop_ends_the_server_and_all_terminals(either: World) -> None:
     assert await owned.ended() == ExitStatus(code=0)
 
 
-async def test_probe_says_what_is_missing(here: World, home: Path) -> None:
+async def test_probe_says_what_is_missing(here: BackendSetup, home: Path) -> None:
     kept, os.environ["PATH"] = os.environ["PATH"], str(home)
     try:
         status = await here.backend.probe()
@@ -417,7 +417,7 @@ async def test_probe_says_what_is_missing(here: World, home: Path) -> None:
     assert "apt-get install tmux" in status.suggestion
 
 
-async def test_probe_repeats_what_tmux_complains_of(here: World, home: Path) -> None:
+async def test_probe_repeats_what_tmux_complains_of(here: BackendSetup, home: Path) -> None:
     (home / "tmux").write_text("#!/bin/sh\necho 'unknown option -- N' >&2\nexit 1\n")
     (home / "tmux").chmod(0o755)
     kept, os.environ["PATH"] = os.environ["PATH"], str(home)
@@ -455,7 +455,7 @@ class Behind(Owned):
             os.close(tty)
 
 
-async def a_flood(here: World) -> Behind:
+async def a_flood(here: BackendSetup) -> Behind:
     spec = here.spec(
         ["/bin/sh", "-c", "trap 'echo; echo the end; exit' INT; while :; do head -c 1048576 /dev/zero; done"]
     )
@@ -465,7 +465,7 @@ async def a_flood(here: World) -> Behind:
     return owned
 
 
-async def test_a_session_that_is_far_behind_is_held_back_until_it_is_read(either: World) -> None:
+async def test_a_session_that_is_far_behind_is_held_back_until_it_is_read(either: BackendSetup) -> None:
     owned = await a_flood(either)
     size = owned.log.size
     assert size < HOLD_BYTES + NOTICED_BYTES
@@ -477,7 +477,7 @@ async def test_a_session_that_is_far_behind_is_held_back_until_it_is_read(either
     await owned.close()
 
 
-async def test_what_was_held_back_goes_on_when_the_daemon_leaves_it(either: World) -> None:
+async def test_what_was_held_back_goes_on_when_the_daemon_leaves_it(either: BackendSetup) -> None:
     owned = await a_flood(either)
     size = owned.log.size
     owned.detach()
@@ -490,7 +490,7 @@ async def test_what_was_held_back_goes_on_when_the_daemon_leaves_it(either: Worl
     growth.close()
 
 
-async def test_what_a_killed_daemon_held_back_goes_on_when_it_is_adopted(either: World) -> None:
+async def test_what_a_killed_daemon_held_back_goes_on_when_it_is_adopted(either: BackendSetup) -> None:
     owned = await a_flood(either)
     size = owned.log.size
     terminal = pane(owned)
@@ -503,7 +503,7 @@ async def test_what_a_killed_daemon_held_back_goes_on_when_it_is_adopted(either:
     await again.close()
 
 
-async def test_the_log_keeps_to_its_bounds_while_nobody_reads_it(here: World) -> None:
+async def test_the_log_keeps_to_its_bounds_while_nobody_reads_it(here: BackendSetup) -> None:
     spec = replace(
         here.spec(["/bin/sh", "-c", "read go; head -c 25165824 /dev/zero; echo the end; read x"]), retain_bytes=1 << 20
     )

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from ai_session.models import ExitStatus
-from tests.ai_session.support.terminals import BOUND_SECONDS, World, gone
+from tests.ai_session.support.terminals import BOUND_SECONDS, BackendSetup, gone
 from tests.ai_session.support.tmux_servers import CAT, ECHOES, Person, a_world, pane, tmux
 
 NASTY = "a 'b\" #[x]#{pid}#(date) %Y$HOME`id`\\;~ é {}"
@@ -17,19 +17,19 @@ pytestmark = pytest.mark.anyio
 
 
 @pytest.fixture
-async def here(home: Path) -> AsyncGenerator[World]:
+async def here(home: Path) -> AsyncGenerator[BackendSetup]:
     async with a_world(home) as made:
         yield made
 
 
 @pytest.fixture(params=[True, False], ids=["held", "through tmux"])
-async def either(request: pytest.FixtureRequest, home: Path) -> AsyncGenerator[World]:
+async def either(request: pytest.FixtureRequest, home: Path) -> AsyncGenerator[BackendSetup]:
     """With terminals that hold on to their ttys beside tmux, and as it is where the kernel does not allow that."""
     async with a_world(home, hold=request.param) as made:
         yield made
 
 
-async def test_a_person_sees_the_same_terminal_and_does_not_change_its_size(either: World) -> None:
+async def test_a_person_sees_the_same_terminal_and_does_not_change_its_size(either: BackendSetup) -> None:
     owned = await either.sh(ECHOES)
     await owned.shows(b"ready")
     await owned.terminal.resize(50, 200)
@@ -47,7 +47,7 @@ async def test_a_person_sees_the_same_terminal_and_does_not_change_its_size(eith
     await owned.close()
 
 
-async def test_input_reaches_the_child_while_a_person_reads_back(either: World) -> None:
+async def test_input_reaches_the_child_while_a_person_reads_back(either: BackendSetup) -> None:
     owned = await either.sh("stty raw -echo; printf ready; exec cat -v")
     await owned.shows(b"ready")
     await tmux(either, "copy-mode", "-t", pane(owned).pane)
@@ -59,7 +59,7 @@ async def test_input_reaches_the_child_while_a_person_reads_back(either: World) 
     await owned.close()
 
 
-async def test_a_terminal_killed_by_a_person_is_lost(either: World) -> None:
+async def test_a_terminal_killed_by_a_person_is_lost(either: BackendSetup) -> None:
     owned, other = await either.sh(CAT), await either.sh(CAT)
     await owned.shows(b"ready")
     await tmux(either, "kill-session", "-t", pane(owned).session_id)
@@ -71,7 +71,7 @@ async def test_a_terminal_killed_by_a_person_is_lost(either: World) -> None:
     await other.close()
 
 
-async def test_a_pane_beside_ours_is_none_of_our_business(here: World) -> None:
+async def test_a_pane_beside_ours_is_none_of_our_business(here: BackendSetup) -> None:
     owned = await here.sh(ECHOES)
     await owned.shows(b"ready")
     await tmux(here, "split-window", "-d", "-t", pane(owned).session_id, "exit 3")
@@ -105,7 +105,7 @@ printf '\033[24;70Hlast line!'; read x
 """
 
 
-async def test_the_screen_is_read_from_tmux(here: World) -> None:
+async def test_the_screen_is_read_from_tmux(here: BackendSetup) -> None:
     owned = await here.sh(SCREEN)
     await owned.shows(b"last line!")
     snapshot, drawing = await owned.terminal.capture(), await owned.terminal.capture_ansi()
@@ -125,7 +125,7 @@ async def test_the_screen_is_read_from_tmux(here: World) -> None:
         await one.close()
 
 
-async def test_a_fresh_screen_has_no_title(here: World) -> None:
+async def test_a_fresh_screen_has_no_title(here: BackendSetup) -> None:
     owned = await here.sh(CAT)
     await owned.shows(b"ready")
     snapshot = await owned.terminal.capture()
@@ -135,7 +135,7 @@ async def test_a_fresh_screen_has_no_title(here: World) -> None:
     await owned.close()
 
 
-async def test_a_server_ended_by_a_person_is_replaced(here: World) -> None:
+async def test_a_server_ended_by_a_person_is_replaced(here: BackendSetup) -> None:
     for _ in range(5):
         owned = await here.sh(CAT)
         await owned.shows(b"ready")
@@ -147,7 +147,7 @@ async def test_a_server_ended_by_a_person_is_replaced(here: World) -> None:
         await other.close()
 
 
-async def test_a_child_may_start_a_tmux_of_its_own(here: World, home: Path) -> None:
+async def test_a_child_may_start_a_tmux_of_its_own(here: BackendSetup, home: Path) -> None:
     inner = f"tmux -S '{home}/inner' -f /dev/null"
     owned = await here.sh(f"{inner} new-session -d -s mine cat && {inner} list-sessions -F '#S'; {inner} kill-server")
     assert await owned.ended() == ExitStatus(code=0)

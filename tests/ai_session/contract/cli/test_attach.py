@@ -88,10 +88,10 @@ def test_typing_goes_in_output_comes_out_and_the_session_goes_on(main: CommandLi
     person.send(DETACH)
     assert leave(person) == 0
     assert main.out("exec", "main", "echo $X") == "set\n"
-    told = main.json("info", "main")
-    assert told["viewers"] == 0
+    reported = main.json("info", "main")
+    assert reported["viewers"] == 0
     left = Audit(runtime(Path(main.env["HOME"]))).newest("session.detach")
-    assert (left["session"], left["actor"]["kind"]) == (told["session_id"], "person")
+    assert (left["session"], left["actor"]["kind"]) == (reported["session_id"], "person")
 
 
 def test_what_was_there_before_is_drawn_first(main: CommandLine) -> None:

@@ -88,13 +88,13 @@ def test_what_is_no_name_is_refused_in_a_persons_words(main: CommandLine, name: 
 
 
 def test_usage_errors_name_what_was_typed(main: CommandLine) -> None:
-    def told(*words: str) -> str:
+    def reported(*words: str) -> str:
         return main.run(*words, code=2).stderr.partition("\n")[0]
 
-    assert told("new", "x", "--rows", "0") == "error: invalid value for '--rows': 0 is not in the range x>=2."
-    assert told("new", "x", "--rows", "5000") == "error: --rows: must be less than or equal to 1000"
-    assert told("new", "x", "-e", "1=2") == "error: --env: has '1', which is not the name of a variable"
-    assert told("info", "") == "error: SESSION: is empty"
+    assert reported("new", "x", "--rows", "0") == "error: invalid value for '--rows': 0 is not in the range x>=2."
+    assert reported("new", "x", "--rows", "5000") == "error: --rows: must be less than or equal to 1000"
+    assert reported("new", "x", "-e", "1=2") == "error: --env: has '1', which is not the name of a variable"
+    assert reported("info", "") == "error: SESSION: is empty"
     assert main.json("info", "", code=2)["error"]["message"] == "SESSION: is empty"
     assert main.run("exec", "main", "", code=125).stderr.startswith("error: COMMAND: is empty")
 

@@ -17,9 +17,9 @@ MEMORY = Path(".local/share/ai-session/audit-anchor.json")
 
 
 @pytest.fixture(scope="module")
-def recorded(world: Path) -> Path:
+def recorded(homes: Path) -> Path:
     """The home of a daemon that has ended: one session ran two commands."""
-    home = Path(tempfile.mkdtemp(prefix="", dir=world))
+    home = Path(tempfile.mkdtemp(prefix="", dir=homes))
     with CommandLine(home, HOME=str(home)) as line:
         line.run("new", "build", "--profile", "trusted")
         line.run("exec", "build", "--", "echo", "hello")
@@ -72,9 +72,9 @@ def test_a_sound_log_is_remembered_and_a_cut_one_found(cli: CommandLine) -> None
     data = path.read_bytes()
     path.write_bytes(b"".join(data.splitlines(keepends=True)[:-3]))
     assert "its tail was cut" in judged(cli, code=1)["problems"][0]["what"]
-    told = cli.run("audit", "verify", code=1)
-    assert "its tail was cut" in told.stderr
-    assert f"rm {cli.home / MEMORY}" in told.stderr
+    reported = cli.run("audit", "verify", code=1)
+    assert "its tail was cut" in reported.stderr
+    assert f"rm {cli.home / MEMORY}" in reported.stderr
     path.unlink()
     assert "is gone" in json.loads(cli.run("audit", "verify", "--json", code=1).stdout)["error"]["message"]
     (cli.home / MEMORY).unlink()
@@ -86,9 +86,9 @@ def test_a_log_that_cannot_be_remembered_is_judged_all_the_same(cli: CommandLine
     memory = (cli.home / MEMORY).parent
     memory.parent.mkdir(parents=True, exist_ok=True)
     memory.symlink_to("nowhere")
-    told = cli.run("audit", "verify")
-    assert "verdict\tsound" in told.stdout
-    assert told.stderr.startswith("not saved for the next check: ")
+    reported = cli.run("audit", "verify")
+    assert "verdict\tsound" in reported.stdout
+    assert reported.stderr.startswith("not saved for the next check: ")
 
 
 def test_an_anchor_from_outside(cli: CommandLine) -> None:

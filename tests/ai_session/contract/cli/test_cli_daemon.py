@@ -232,8 +232,8 @@ def test_every_verb_has_help_and_a_way_to_speak_json(cli: CommandLine) -> None:
         (verb,) for verb in VERBS if verb not in (*groups, "attach", "completion", "mcp-server", "replay", "sandbox")
     ]
     for words in (*single, *((group, verb) for group, verbs in groups.items() for verb in verbs)):
-        told = CliRunner().invoke(program(words[0]), [*words, "--help"])
-        assert (told.exit_code, "--json" in told.stdout) == (0, True), words
+        reported = CliRunner().invoke(program(words[0]), [*words, "--help"])
+        assert (reported.exit_code, "--json" in reported.stdout) == (0, True), words
     assert cli.out("--version").strip() == json.loads(cli.out("daemon", "start", "--json"))["version"]
 
 

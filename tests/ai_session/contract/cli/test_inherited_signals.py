@@ -36,9 +36,9 @@ Server = Callable[..., Client]
 
 
 @pytest.fixture
-def boxed(world: Path) -> Iterator[CommandLine]:
+def boxed(homes: Path) -> Iterator[CommandLine]:
     """A home whose sessions start in boxes, and may start without."""
-    with CommandLine(new_home(world, BOXES)) as line:
+    with CommandLine(new_home(homes, BOXES)) as line:
         yield line
 
 

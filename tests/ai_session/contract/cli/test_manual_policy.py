@@ -35,23 +35,23 @@ def blocks(page: str, language: str) -> list[str]:
 
 
 @pytest.fixture
-def house(world: Path, home: Path) -> Iterator[Path]:
+def daemon_home(homes: Path, home: Path) -> Iterator[Path]:
     """A home with the manual's rules, in which commands are asked about."""
-    made = new_home(world, CONFIG + rules("reference/policy.md"))
+    made = new_home(homes, CONFIG + rules("reference/policy.md"))
     yield made
     stop_daemons(made)
 
 
-def run(house: Path, line: str) -> str:
+def run(daemon_home: Path, line: str) -> str:
     """A line as a shell reads it; what the program prints that it names."""
     script = f"ai-session() {{ printf '%s\\0' \"$@\"; }}; {line}"
-    read = subprocess.run(["/bin/bash", "-c", script], capture_output=True, text=True, check=True, cwd=house)
+    read = subprocess.run(["/bin/bash", "-c", script], capture_output=True, text=True, check=True, cwd=daemon_home)
     words = read.stdout.split("\0")[:-1]
-    return asking.person(house, *words)
+    return asking.person(daemon_home, *words)
 
 
-def test_policy(house: Path) -> None:
-    said = {line.partition("#")[0].strip(): run(house, line) for line in shown("reference/policy.md")}
+def test_policy(daemon_home: Path) -> None:
+    said = {line.partition("#")[0].strip(): run(daemon_home, line) for line in shown("reference/policy.md")}
     assert len(said) == 9
     assert said["ai-session policy mode"] == "workspace\n"
     assert said["ai-session policy mode read-only"] == "read-only\nConfigured is workspace.\n"
@@ -61,28 +61,28 @@ def test_policy(house: Path) -> None:
     assert "ask\tdefault:ask-all" in said["ai-session policy explain --mode ask-all -- 'ls > x'"]
 
 
-def asked(house: Path, peer: Client, command: str) -> str:
+def asked(daemon_home: Path, peer: Client, command: str) -> str:
     """The id of a new question."""
     result = peer.call("execute_command", session_id="main", command=command)
     assert error_of(result)["code"] == "consent_needed", result
-    return asking.approvals(house)["questions"][-1]["question_id"]
+    return asking.approvals(daemon_home)["questions"][-1]["question_id"]
 
 
-def test_consent(house: Path) -> None:
+def test_consent(daemon_home: Path) -> None:
     numbers = itertools.count()
-    with client(house) as peer:
+    with client(daemon_home) as peer:
         greet(peer, {})
         assert not peer.call("create_session", name="main", backend="pty")["isError"]
         for line in shown("explanation/consent.md"):
             if "--folder" in line:
                 continue  # test_consent_for_a_folder
-            question_id = asked(house, peer, f"head -c {next(numbers)} {'x' if '--prefix' in line else '*'}")
-            grants = asking.approvals(house)["grants"]
+            question_id = asked(daemon_home, peer, f"head -c {next(numbers)} {'x' if '--prefix' in line else '*'}")
+            grants = asking.approvals(daemon_home)["grants"]
             given = (
                 line.replace("gr_ID", grants[-1]["grant_id"]) if "gr_ID" in line else line.replace("ID", question_id)
             )
-            said = run(house, given)
-            left = asking.approvals(house)
+            said = run(daemon_home, given)
+            left = asking.approvals(daemon_home)
             if "gr_ID" in line:
                 assert left["grants"] == grants[:-1]
             elif " ID" in line:
@@ -94,16 +94,18 @@ def test_consent(house: Path) -> None:
     assert next(numbers) == 8
 
 
-def test_consent_for_a_folder(world: Path) -> None:
-    house = new_home(world, "")
+def test_consent_for_a_folder(homes: Path) -> None:
+    daemon_home = new_home(homes, "")
     for name in ("ws", "elsewhere"):
-        (house / name).mkdir()
+        (daemon_home / name).mkdir()
     (line,) = [line for line in shown("explanation/consent.md") if "--folder" in line]
-    with Client(asking.FAR, env={**living_in(house), "PYTHONPATH": str(asking.ROOT)}, cwd=house / "ws") as peer:
+    with Client(
+        asking.FAR, env={**living_in(daemon_home), "PYTHONPATH": str(asking.ROOT)}, cwd=daemon_home / "ws"
+    ) as peer:
         greet(peer, {})
-        new = {"name": "s", "backend": "pty", "working_directory": str(house / "elsewhere")}
+        new = {"name": "s", "backend": "pty", "working_directory": str(daemon_home / "elsewhere")}
         assert error_of(peer.call("create_session", **new))["code"] == "consent_needed"
-        (question,) = asking.approvals(house)["questions"]
-        assert "Allowed" in run(house, line.replace("ID", question["question_id"]))
+        (question,) = asking.approvals(daemon_home)["questions"]
+        assert "Allowed" in run(daemon_home, line.replace("ID", question["question_id"]))
         assert not peer.call("create_session", **new)["isError"]
-    stop_daemons(house)
+    stop_daemons(daemon_home)

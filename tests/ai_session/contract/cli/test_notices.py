@@ -19,33 +19,33 @@ RULE = '[[policy.rules]]\nid = "ask"\ndecision = "ask"\ncommands = ["halt now"]\
 
 
 @pytest.fixture(scope="module")
-def home(world: Path) -> Iterator[Path]:
-    home = new_home(world)
+def home(homes: Path) -> Iterator[Path]:
+    home = new_home(homes)
     yield home
     stop_daemons(home)
 
 
 @pytest.fixture(scope="module")
-def told(home: Path) -> Iterator[NoticeReader]:
-    with reading_notices(home / ".config/ai-session") as told:
-        notify = f'[notify]\ncommand = ["{told.program}"]\ncommand_seconds = 0.2\nper_minute = 100\nseconds = 60\n'
+def notices(home: Path) -> Iterator[NoticeReader]:
+    with reading_notices(home / ".config/ai-session") as notices:
+        notify = f'[notify]\ncommand = ["{notices.program}"]\ncommand_seconds = 0.2\nper_minute = 100\nseconds = 60\n'
         text = '[sandbox]\nprofile = "trusted"\n\n[policy]\nmode = "trusted"\nask_seconds = 0.1\n'
         (home / ".config/ai-session/config.toml").write_text(text + WINDOWS + RULE + notify)
-        yield told
+        yield notices
 
 
-def test_questions_and_long_commands_are_told_without_their_text(home: Path, told: NoticeReader) -> None:
+def test_questions_and_long_commands_are_told_without_their_text(home: Path, notices: NoticeReader) -> None:
     with client(home) as peer:
         greet(peer, {})
         assert not peer.call("create_session", name="main", backend="pty")["isError"]
         begun = peer.call("execute_command", session_id="main", command="read -r held", timeout_seconds=0.05)
         running = begun["structuredContent"]["command_id"]
-        overdue = told.next()
+        overdue = notices.next()
         assert (overdue["event"], overdue["facts"]) == ("command", {"command_id": running, "session": "main"})
         assert overdue["text"] == f"{running} in session main still runs after 0.2 s"
         assert not peer.call("interrupt_command", session_id="main")["isError"]
         assert error_of(peer.call("execute_command", session_id="main", command="halt now"))["code"] == "consent_needed"
-        asked = told.next()
+        asked = notices.next()
     assert (asked["event"], asked["facts"]["tool"], asked["facts"]["session"]) == (
         "question",
         "execute_command",
@@ -55,18 +55,18 @@ def test_questions_and_long_commands_are_told_without_their_text(home: Path, tol
     assert asked["text"] == f"execute_command in main waits for your answer: ai-session approve {number}"
 
 
-def test_a_person_tries_the_ways(home: Path, told: NoticeReader) -> None:
+def test_a_person_tries_the_ways(home: Path, notices: NoticeReader) -> None:
     line = CommandLine(home)
     assert json.loads(line.out("notify", "test", "--json")) == {"sent": [{"way": "command", "problem": ""}]}
-    assert told.next()["event"] == "test"
+    assert notices.next()["event"] == "test"
     with environment(living_in(home)):
         (finding,) = doctor.notices()
     assert (finding.state, finding.detail) == ("ok", "command; ai-session notify test tries them")
-    told.program.chmod(0o600)
+    notices.program.chmod(0o600)
     try:
         assert "is not a program that can be run" in line.run("notify", "test", code=1).stdout
         with environment(living_in(home)):
             (finding,) = doctor.notices()
-        assert (finding.state, finding.detail) == ("warn", f"{told.program} cannot be run")
+        assert (finding.state, finding.detail) == ("warn", f"{notices.program} cannot be run")
     finally:
-        told.program.chmod(0o755)
+        notices.program.chmod(0o755)

@@ -62,8 +62,8 @@ def test_sessions_are_listed_shown_live_and_attached_to(home: Path) -> None:
             shown.person.send(b"q")
             assert shown.person.wait() == 0
         assert [row.split("\t")[:2] for row in line.out("top").splitlines()] == [["build", "ready"], ["other", "ready"]]
-        told = json.loads(line.out("top", "--json"))
-        assert ([one["name"] for one in told["sessions"]], told["questions"]) == (["build", "other"], [])
+        reported = json.loads(line.out("top", "--json"))
+        assert ([one["name"] for one in reported["sessions"]], reported["questions"]) == (["build", "other"], [])
 
 
 def test_a_question_is_shown_whole_and_answered_by_one_key(home: Path) -> None:
@@ -117,7 +117,7 @@ def test_the_first_row_is_chosen_until_all_were_heard_or_a_key_is_pressed(home: 
     """Sessions are known before runs; what waits for an answer stands above both."""
     (home / "late.py").write_text(LATE)
     settings = home / ".config/ai-session/config.toml"
-    told = settings.read_text().replace(NO_RUNS, "")
+    reported = settings.read_text().replace(NO_RUNS, "")
     with CommandLine(home) as line:
         for name in ("api", "web"):
             line.run("new", name, "--backend", "pty")
@@ -125,7 +125,7 @@ def test_the_first_row_is_chosen_until_all_were_heard_or_a_key_is_pressed(home: 
             gate = home / f"gate{len(keys)}"
             os.mkfifo(gate)
             words = json.dumps([sys.executable, str(home / "late.py"), str(gate)])
-            settings.write_text(f"{told}\n[console]\nruns = {words}\n")
+            settings.write_text(f"{reported}\n[console]\nruns = {words}\n")
             with top(home) as shown:
                 shown.shows("api", "web", " api  /")
                 if keys:

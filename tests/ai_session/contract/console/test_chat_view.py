@@ -67,8 +67,8 @@ def browser() -> Iterator[Browser]:
 
 
 @pytest.fixture(scope="module")
-def client(world: Path) -> Iterator[Client]:
-    home = new_home(world, UNBOXED + RULES)
+def client(homes: Path) -> Iterator[Client]:
+    home = new_home(homes, UNBOXED + RULES)
     forked.daemon(living_in(home))
     with asking.client(home) as peer:
         asking.greet(peer, SHOWS)

@@ -36,16 +36,16 @@ CROSS = {"Sec_Fetch_Site": "cross-site", "Sec_Fetch_Mode": "no-cors", "Sec_Fetch
 
 
 @pytest.fixture(scope="module")
-def house(world: Path) -> Iterator[Path]:
-    home = new_home(world, UNBOXED + NO_RUNS)
+def daemon_home(homes: Path) -> Iterator[Path]:
+    home = new_home(homes, UNBOXED + NO_RUNS)
     forked.daemon(living_in(home))
     yield home
     stop_daemons(home)
 
 
 @pytest.fixture(scope="module")
-def here(house: Path) -> Iterator[Console]:
-    with console(house) as found:
+def here(daemon_home: Path) -> Iterator[Console]:
+    with console(daemon_home) as found:
         yield found
 
 
@@ -187,8 +187,8 @@ def test_frames_that_no_page_sends_end_their_connection_alone(here: Console) -> 
         assert "result" in quiet.ask("policy"), "others notice nothing"
 
 
-def test_texts_come_with_nothing_hidden_in_them(house: Path, here: Console) -> None:
-    with Person(house) as agent, Tab(here) as tab:
+def test_texts_come_with_nothing_hidden_in_them(daemon_home: Path, here: Console) -> None:
+    with Person(daemon_home) as agent, Tab(here) as tab:
         agent.call("create_session", name="plain", shell="bash", backend="pty")
         hidden = "printf 'a\\tb\\n' # \u202egnp.exe\u200b\x1b[8m"
         agent.call("execute_command", session_id="plain", command=hidden)
@@ -202,8 +202,8 @@ def test_texts_come_with_nothing_hidden_in_them(house: Path, here: Console) -> N
         agent.call("close_session", session_id="plain")
 
 
-def test_a_read_only_console_shows_and_replays_but_types_and_answers_nothing(house: Path) -> None:
-    with console(house, "--read-only") as only, Person(house) as agent, Tab(only) as tab:
+def test_a_read_only_console_shows_and_replays_but_types_and_answers_nothing(daemon_home: Path) -> None:
+    with console(daemon_home, "--read-only") as only, Person(daemon_home) as agent, Tab(only) as tab:
         agent.call("create_session", name="quiet", shell="bash", backend="pty")
         tab.say(only.token())
         tab.hear()
@@ -216,7 +216,7 @@ def test_a_read_only_console_shows_and_replays_but_types_and_answers_nothing(hou
 
         assert [replayed("screen", at=0), replayed("open", session="nowhere")] == ["no_recording", "session_not_found"]
         assert replayed("open", session="quiet") == "done"
-        assert not list(house.rglob("*.cast")), "a recording is nobody else's to read"
+        assert not list(daemon_home.rglob("*.cast")), "a recording is nobody else's to read"
         good = [replayed("screen", at=1e9), replayed("piece", number=0), replayed("places", clocks=[0, 1e9])]
         assert good == ["done", "done", "done"]
         strange = (("screen", {"at": "1"}), ("screen", {"at": 10**400}), ("screen", {"command": "cmd_x"}))
@@ -226,19 +226,19 @@ def test_a_read_only_console_shows_and_replays_but_types_and_answers_nothing(hou
         agent.call("close_session", session_id="quiet")
 
 
-def test_the_whole_audit_log_is_judged_by_a_program_of_its_own(house: Path) -> None:
-    with console(house, "--read-only") as here, Tab(here) as tab:
+def test_the_whole_audit_log_is_judged_by_a_program_of_its_own(daemon_home: Path) -> None:
+    with console(daemon_home, "--read-only") as here, Tab(here) as tab:
         tab.say(here.token())
         assert "result" in tab.ask("policy"), "which a person's record is kept of"
         first = tab.ask("audit.verify")["result"]
         assert first["sound"]
         assert first["records"] >= 4
-        segment = segments(runtime(house) / "audit")[0]
+        segment = segments(runtime(daemon_home) / "audit")[0]
         with segment.open("r+b", buffering=0) as log:
-            place = segment.read_bytes().index(b'"person"')
-            os.pwrite(log.fileno(), b'"nobody"', place)
+            position = segment.read_bytes().index(b'"person"')
+            os.pwrite(log.fileno(), b'"nobody"', position)
             second = tab.ask("audit.verify")["result"]
-            os.pwrite(log.fileno(), b'"person"', place)
+            os.pwrite(log.fileno(), b'"person"', position)
         assert not second["sound"]
         assert second["problems"][0]["what"]
 
@@ -283,9 +283,9 @@ def test_whoever_asks_slowly_is_cut_off() -> None:
         assert asyncio.run(all_of_them()) == [b"", b"", b""]
 
 
-def test_a_port_that_is_taken_is_named(house: Path, here: Console) -> None:
+def test_a_port_that_is_taken_is_named(daemon_home: Path, here: Console) -> None:
     words = ["console", "--no-open", "--port", str(here.port)]
-    code, _, errors = forked.run("ai_session", words, cwd=house, env=living_in(house))
+    code, _, errors = forked.run("ai_session", words, cwd=daemon_home, env=living_in(daemon_home))
     assert code != 0
     assert f"port {here.port}" in errors.decode()
     assert "--port" in errors.decode()
@@ -301,11 +301,11 @@ def test_files_of_others_are_those_that_were_pinned_and_come_with_their_licences
     assert all(f"{package.name} {package.version}\n" in licences for package in vendor.PACKAGES)
 
 
-def test_a_box_does_not_reach_the_port(house: Path, here: Console) -> None:
-    workspace = house / "project"
+def test_a_box_does_not_reach_the_port(daemon_home: Path, here: Console) -> None:
+    workspace = daemon_home / "project"
     workspace.mkdir()
     reach = f"(exec 3<>/dev/tcp/127.0.0.1/{here.port}) 2>/dev/null"
-    with Person(house) as agent:
+    with Person(daemon_home) as agent:
         for name, profile, reached in (("outside", "", 0), ("boxed", "workspace", 1)):
             given = {"name": name, "shell": "bash", "backend": "pty", "working_directory": str(workspace)}
             chosen = {"profile": profile} if profile else {}

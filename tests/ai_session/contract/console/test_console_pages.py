@@ -43,22 +43,22 @@ def browser() -> Iterator[Browser]:
 
 
 @pytest.fixture(scope="module")
-def house(world: Path) -> Iterator[Path]:
-    home = new_home(world, UNBOXED + NO_RUNS)
+def daemon_home(homes: Path) -> Iterator[Path]:
+    home = new_home(homes, UNBOXED + NO_RUNS)
     forked.daemon(living_in(home))
     yield home
     stop_daemons(home)
 
 
 @pytest.fixture(scope="module")
-def here(house: Path) -> Iterator[Console]:
-    with console(house) as found:
+def here(daemon_home: Path) -> Iterator[Console]:
+    with console(daemon_home) as found:
         yield found
 
 
 @pytest.fixture
-def agent(house: Path) -> Iterator[Person]:
-    with Person(house) as person:
+def agent(daemon_home: Path) -> Iterator[Person]:
+    with Person(daemon_home) as person:
         yield person
         for row in person.call("list_sessions")["structured"]["sessions"]:
             person.call("close_session", session_id=row["session_id"])
@@ -164,9 +164,9 @@ def test_one_takes_over_types_and_gives_back(browser: Browser, here: Console, ag
         page.shows("somebody else is typing.")
 
 
-def test_what_has_gone_is_not_shown_as_if_it_were_there(browser: Browser, world: Path) -> None:
+def test_what_has_gone_is_not_shown_as_if_it_were_there(browser: Browser, homes: Path) -> None:
     """A lease with the daemon that gave it; a console that has ended, which says how to have another."""
-    home = new_home(world, UNBOXED + NO_RUNS)
+    home = new_home(homes, UNBOXED + NO_RUNS)
     forked.daemon(living_in(home))
     with console(home) as here, Person(home) as agent:
         made = opened(agent, "held")
@@ -193,7 +193,7 @@ def test_what_has_gone_is_not_shown_as_if_it_were_there(browser: Browser, world:
     stop_daemons(home)
 
 
-def test_a_long_paste_arrives_whole(browser: Browser, here: Console, agent: Person, house: Path) -> None:
+def test_a_long_paste_arrives_whole(browser: Browser, here: Console, agent: Person, daemon_home: Path) -> None:
     made, text = opened(agent, "pasting", "stty -echo"), ("é" * 49 + "\n") * 12_000
     size = len(text.encode())
     assert size > MAX_MESSAGE_BYTES
@@ -202,19 +202,19 @@ def test_a_long_paste_arrives_whole(browser: Browser, here: Console, agent: Pers
         page.shows("You are watching.")
         page.press("t")
         page.wait(f"document.activeElement === {SCREEN}.textarea")
-        page.write(f"echo go-$((1 + 1)); head -c {size} > {house}/pasted; echo all-$((6 * 7))\n")
+        page.write(f"echo go-$((1 + 1)); head -c {size} > {daemon_home}/pasted; echo all-$((6 * 7))\n")
         page.wait(f"({LINES}).includes('go-2')")
         page.evaluate(f"window.given = new DataTransfer(); given.setData('text/plain', {json.dumps(text)})")
         pasted = "new ClipboardEvent('paste', { clipboardData: given, bubbles: true, cancelable: true })"
         page.evaluate(f"{SCREEN}.textarea.dispatchEvent({pasted})")
         page.wait(f"({LINES}).includes('all-42')")
         assert page.evaluate("wire.losses") == 0
-    assert (house / "pasted").read_text() == text
+    assert (daemon_home / "pasted").read_text() == text
 
 
-def test_another_program_at_the_consoles_port_is_told_nothing(browser: Browser, house: Path) -> None:
+def test_another_program_at_the_consoles_port_is_told_nothing(browser: Browser, daemon_home: Path) -> None:
     page = browser.page()
-    with console(house) as here:
+    with console(daemon_home) as here:
         page.goto(here.link())
         page.wait("window.wire?.live && document.querySelector('h1')")
         token = page.evaluate("sessionStorage.token")
@@ -269,8 +269,8 @@ def test_what_is_sent_while_the_connection_ends_goes_nowhere(browser: Browser, h
     """The browser says so itself only a moment later; a script that sends meanwhile is in error."""
     with signed_in(browser, here) as page:
         asked = "wire.ask('policy').then(() => 'answered', error => error.code)"
-        told = "wire.tell('acknowledge', { stream: 1, offset: 1 })"
-        assert page.evaluate(f"(wire.socket.close(), {told}, {asked})") == "connection_lost"
+        reported = "wire.tell('acknowledge', { stream: 1, offset: 1 })"
+        assert page.evaluate(f"(wire.socket.close(), {reported}, {asked})") == "connection_lost"
         page.wait("wire.live && wire.losses === 1")
         page.evaluate("""(sign => { crypto.subtle.sign = (...given) => {
             crypto.subtle.sign = sign; wire.socket.close(); return sign(...given) }; wire.socket.close()
@@ -522,13 +522,13 @@ def test_pages_fit_a_telephone_in_both_themes(browser: Browser, here: Console, a
     with signed_in(browser, here, 390, 844, dark=True) as page:
         ids = agent.call("query_commands", session_id=made)["structured"]["commands"]
         replay = f"session/{made}?from={ids[0]['command_id']}"
-        for place in ("terminals", "needs", "audit", f"session/{made}", replay):
-            page.evaluate(f"location.hash = '#/{place}'")
-            page.wait("document.querySelector('main h1')" if place != replay else "document.querySelector('.ran')")
+        for location in ("terminals", "needs", "audit", f"session/{made}", replay):
+            page.evaluate(f"location.hash = '#/{location}'")
+            page.wait("document.querySelector('main h1')" if location != replay else "document.querySelector('.ran')")
             for theme in ("dark", "light"):
                 page.evaluate(f"document.documentElement.dataset.theme = '{theme}'")
                 wide = page.evaluate("[document.documentElement.scrollWidth, innerWidth]")
-                assert wide[0] <= wide[1], (place, theme, wide)
+                assert wide[0] <= wide[1], (location, theme, wide)
 
 
 ASKS = """
@@ -544,9 +544,9 @@ tools = ["*"]
 
 
 @pytest.fixture
-def asking_house(world: Path) -> Iterator[Path]:
+def asking_house(homes: Path) -> Iterator[Path]:
     """Where each command of a client is asked about."""
-    home = new_home(world, UNBOXED + ASKS + NO_RUNS)
+    home = new_home(homes, UNBOXED + ASKS + NO_RUNS)
     forked.daemon(living_in(home))
     yield home
     stop_daemons(home)

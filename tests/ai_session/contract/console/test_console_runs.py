@@ -33,21 +33,21 @@ for line in sys.stdin:
 
 
 @pytest.fixture(scope="module")
-def house(world: Path) -> Iterator[Path]:
-    home = new_home(world)
+def daemon_home(homes: Path) -> Iterator[Path]:
+    home = new_home(homes)
     forked.daemon(living_in(home))
     yield home
     stop_daemons(home)
 
 
-def told_by(house: Path, words: Sequence[str]) -> None:
+def told_by(daemon_home: Path, words: Sequence[str]) -> None:
     """The settings name this program."""
     given = f"{UNBOXED}\n[console]\nruns = {json.dumps(words)}\n"
-    (house / ".config/ai-session/config.toml").write_text(given)
+    (daemon_home / ".config/ai-session/config.toml").write_text(given)
 
 
-def provider(house: Path, version: int = 1) -> list[str]:
-    file = house / f"provider{version}.py"
+def provider(daemon_home: Path, version: int = 1) -> list[str]:
+    file = daemon_home / f"provider{version}.py"
     file.write_text(PROVIDER.replace("VERSION", str(version)))
     return [sys.executable, str(file)]
 
@@ -61,9 +61,9 @@ def tab(here: Console) -> Tab:
     return opened
 
 
-def test_runs_are_asked_of_the_program_and_shown_with_nothing_hidden(house: Path) -> None:
-    told_by(house, provider(house))
-    with console(house) as here, tab(here) as one, tab(here) as other:
+def test_runs_are_asked_of_the_program_and_shown_with_nothing_hidden(daemon_home: Path) -> None:
+    told_by(daemon_home, provider(daemon_home))
+    with console(daemon_home) as here, tab(here) as one, tab(here) as other:
         listed = one.ask("runs.list", limit=3)
         assert listed["result"]["runs"] == [{"run": "run_1", "name": "\\u202eeman", "given": {"limit": 3}}]
         assert other.hear() == {"event": "runs", "what": "changed"}, "all tabs hear of it"
@@ -96,12 +96,12 @@ for line in sys.stdin:
 """
 
 
-def test_what_a_tab_asks_of_the_console_at_once_is_bounded(house: Path) -> None:
+def test_what_a_tab_asks_of_the_console_at_once_is_bounded(daemon_home: Path) -> None:
     """Another tab is answered all the same, and so is the same one once it has waited."""
-    file = house / "silent.py"
+    file = daemon_home / "silent.py"
     file.write_text(SILENT)
-    told_by(house, [sys.executable, str(file)])
-    with console(house) as here, tab(here) as greedy, tab(here) as other:
+    told_by(daemon_home, [sys.executable, str(file)])
+    with console(daemon_home) as here, tab(here) as greedy, tab(here) as other:
         for number in range(1000, 1000 + MOST_REQUESTS):
             greedy.say(json.dumps({"id": number, "method": "runs.run", "params": {"run": "run_1"}}))
         for method in ("runs.run", "replay.screen", "audit.verify"):
@@ -120,25 +120,25 @@ def test_what_a_tab_asks_of_the_console_at_once_is_bounded(house: Path) -> None:
         assert greedy.ask("runs.list")["result"] == {}
 
 
-def test_a_console_that_only_looks_decides_nothing(house: Path) -> None:
-    told_by(house, provider(house))
-    with console(house, "--read-only") as here, tab(here) as one:
+def test_a_console_that_only_looks_decides_nothing(daemon_home: Path) -> None:
+    told_by(daemon_home, provider(daemon_home))
+    with console(daemon_home, "--read-only") as here, tab(here) as one:
         for method in ("answer", "accept", "return", "pause", "cancel", "start", "resume"):
             assert one.ask(f"runs.{method}", run="run_1")["error"]["code"] == "not_granted"
         assert "result" in one.ask("runs.list")
 
 
-def test_without_a_program_that_speaks_this_protocol_the_console_says_so(house: Path) -> None:
+def test_without_a_program_that_speaks_this_protocol_the_console_says_so(daemon_home: Path) -> None:
     wrong = {
-        "speaks version 7 of the protocol, not 1": provider(house, 7),
+        "speaks version 7 of the protocol, not 1": provider(daemon_home, 7),
         "no program that reports runs is configured": [],
         "no-such-program is not installed here": ["no-such-program"],
         "/no/such cannot be started": ["/no/such"],
         "that reports runs ended": ["true"],
     }
     for words, program in wrong.items():
-        told_by(house, program)
-        with console(house) as here, tab(here) as one:
+        told_by(daemon_home, program)
+        with console(daemon_home) as here, tab(here) as one:
             error = one.ask("runs.list")["error"]
             assert (error["code"], words in error["message"]) == ("runs_unavailable", True), error
             assert one.ask("call", name="list_sessions", arguments={})["result"], "the rest works"

@@ -59,42 +59,42 @@ def administered(home: Path, text: str, mode: int = 0o644, *, starts: bool = Tru
 
 
 @pytest.fixture
-def house(world: Path) -> Path:
-    return new_home(world, LOOSE)
+def daemon_home(homes: Path) -> Path:
+    return new_home(homes, LOOSE)
 
 
-def test_it_binds_clients_and_people(house: Path) -> None:
-    with administered(house, POLICY), client(house) as peer:
+def test_it_binds_clients_and_people(daemon_home: Path) -> None:
+    with administered(daemon_home, POLICY), client(daemon_home) as peer:
         greet(peer, {})
-        (house / "ws").mkdir()
-        made = peer.call("create_session", name="main", backend="pty", working_directory=str(house / "ws"))
+        (daemon_home / "ws").mkdir()
+        made = peer.call("create_session", name="main", backend="pty", working_directory=str(daemon_home / "ws"))
         assert error_of(made)["code"] == "consent_needed", (
             "outside of the workspaces, which only the user's mode allows"
         )
-        asking.approve(house, asking.approvals(house)["questions"][-1])
-        made = peer.call("create_session", name="main", backend="pty", working_directory=str(house / "ws"))
+        asking.approve(daemon_home, asking.approvals(daemon_home)["questions"][-1])
+        made = peer.call("create_session", name="main", backend="pty", working_directory=str(daemon_home / "ws"))
         assert made["structuredContent"]["sandbox"].startswith("workspace")
         refused = error_of(peer.call("execute_command", session_id="main", command="head x"))
         assert "administrator:no-shadow: Not here." in refused["message"]
         assert not peer.call("execute_command", session_id="main", command="true")["isError"]
-        said = person(house, "new", "free", "--profile", "trusted", "--cwd", str(house / "ws"), code=None)
+        said = person(daemon_home, "new", "free", "--profile", "trusted", "--cwd", str(daemon_home / "ws"), code=None)
         assert "administrator:default:profile" in said
-        said = person(house, "policy", "mode", "trusted", code=None)
+        said = person(daemon_home, "policy", "mode", "trusted", code=None)
         assert "looser than workspace, which the administrator has set" in said
-        assert person(house, "policy", "mode") == "workspace\nConfigured is trusted.\n"
-        shown = person(house, "policy", "show")
-        assert f"The administrator's policy, {house}/laid-down.toml, has mode workspace" in shown
+        assert person(daemon_home, "policy", "mode") == "workspace\nConfigured is trusted.\n"
+        shown = person(daemon_home, "policy", "show")
+        assert f"The administrator's policy, {daemon_home}/laid-down.toml, has mode workspace" in shown
         assert "administrator:no-shadow\tdeny\tcommands head" in shown
-        person(house, "policy", "mode", "read-only")
+        person(daemon_home, "policy", "mode", "read-only")
         assert error_of(peer.call("execute_command", session_id="main", command="true"))["code"] == "denied"
-        person(house, "policy", "mode", "workspace")
+        person(daemon_home, "policy", "mode", "workspace")
         assert not peer.call("execute_command", session_id="main", command="true")["isError"]
 
 
 @pytest.mark.parametrize(("text", "mode"), [(POLICY, 0o666), ("[policy]\nmodes = 1\n", 0o644)])
-def test_nothing_runs_under_one_that_cannot_be_trusted_or_read(house: Path, text: str, mode: int) -> None:
-    with administered(house, text, mode, starts=False), client(house) as peer:
+def test_nothing_runs_under_one_that_cannot_be_trusted_or_read(daemon_home: Path, text: str, mode: int) -> None:
+    with administered(daemon_home, text, mode, starts=False), client(daemon_home) as peer:
         greet(peer, {})
         refused = error_of(peer.call("create_session", name="main", backend="pty"))
     assert refused["code"] == "config_invalid"
-    assert str(house / "laid-down.toml") in refused["message"]
+    assert str(daemon_home / "laid-down.toml") in refused["message"]

@@ -43,9 +43,9 @@ tools = ["create_session"]
 
 
 @pytest.fixture(scope="module")
-def house(world: Path) -> Iterator[Path]:
+def daemon_home(homes: Path) -> Iterator[Path]:
     """``shop`` is where a box wrote, ``safe`` where none did, with links into ``shop`` and one around it."""
-    made = new_home(world, CONFIG)
+    made = new_home(homes, CONFIG)
     for name in ("shop/sub", "shop/bin", "safe/sub", "own"):
         (made / name).mkdir(parents=True)
     subprocess.run(["git", "init", "-q", made / "own"], check=True)
@@ -59,23 +59,23 @@ def house(world: Path) -> Iterator[Path]:
 
 
 @pytest.fixture(scope="module")
-def peer(house: Path) -> Iterator[Client]:
-    with client(house) as found:
+def peer(daemon_home: Path) -> Iterator[Client]:
+    with client(daemon_home) as found:
         greet(found, {})
         yield found
 
 
 @pytest.fixture(scope="module")
-def planted(house: Path, peer: Client) -> Path:
+def planted(daemon_home: Path, peer: Client) -> Path:
     """A boxed session was in ``shop``, left a Makefile, and is gone."""
-    assert run(house, peer, house / "safe", "true") == "ran"
-    assert run(house, peer, house / "shop", "true") == "ran"  # nobody can have written there yet
-    person(house, "new", "boxed", "--profile", "workspace", "--cwd", str(house / "shop"))
+    assert run(daemon_home, peer, daemon_home / "safe", "true") == "ran"
+    assert run(daemon_home, peer, daemon_home / "shop", "true") == "ran"  # nobody can have written there yet
+    person(daemon_home, "new", "boxed", "--profile", "workspace", "--cwd", str(daemon_home / "shop"))
     line = r"printf 'test:\n\ttouch ../RAN\n' > Makefile; echo touch ../RAN > run.sh; chmod +x run.sh; cp run.sh bin/ls"
-    person(house, "exec", "boxed", "--", "sh", "-c", line)
-    person(house, "kill", "boxed")
-    assert (house / "shop/Makefile").exists()
-    return house
+    person(daemon_home, "exec", "boxed", "--", "sh", "-c", line)
+    person(daemon_home, "kill", "boxed")
+    assert (daemon_home / "shop/Makefile").exists()
+    return daemon_home
 
 
 def opened(peer: Client, directory: Path, **given: object) -> str:
@@ -86,21 +86,21 @@ def opened(peer: Client, directory: Path, **given: object) -> str:
     return name
 
 
-def judged(house: Path, peer: Client, session: str, command: str) -> str:
+def judged(daemon_home: Path, peer: Client, session: str, command: str) -> str:
     """``ran``, or the rule that asks, or the code of another refusal."""
     result = peer.call("execute_command", session_id=session, command=command)
     if not result["isError"]:
         return "ran"
     error = error_of(result)
-    asked = [q["rule"] for q in asking.approvals(house)["questions"] if q["question_id"] in str(error)]
+    asked = [q["rule"] for q in asking.approvals(daemon_home)["questions"] if q["question_id"] in str(error)]
     return asked[0] if asked else error["code"]
 
 
-def run(house: Path, peer: Client, directory: Path, command: str, **given: object) -> str:
+def run(daemon_home: Path, peer: Client, directory: Path, command: str, **given: object) -> str:
     """In a session of its own."""
     session = opened(peer, directory, **given)
     try:
-        return judged(house, peer, session, command)
+        return judged(daemon_home, peer, session, command)
     finally:
         peer.call("close_session", session_id=session)
 
@@ -127,13 +127,13 @@ def run(house: Path, peer: Client, directory: Path, command: str, **given: objec
         ("through", "true"),
         (".", "cat through"),
         ("shop/out", "ls"),
-        ("safe", "cat {house}/shop/Makefile"),
-        ("safe", "cat {house}/safe/into/x"),
-        ("safe", "cat {house}/shop/out/x"),
+        ("safe", "cat {home}/shop/Makefile"),
+        ("safe", "cat {home}/safe/into/x"),
+        ("safe", "cat {home}/shop/out/x"),
     ],
 )
 def test_what_a_box_may_write_is_asked_about(planted: Path, peer: Client, where: str, command: str) -> None:
-    assert run(planted, peer, planted / where, command.format(house=planted)) == BOX
+    assert run(planted, peer, planted / where, command.format(home=planted)) == BOX
     assert not (planted / "RAN").exists()
 
 
@@ -143,7 +143,7 @@ def test_what_a_box_may_write_is_asked_about(planted: Path, peer: Client, where:
         ("safe", "ls"),
         ("safe", "ls sub && cat x.txt"),
         ("safe", "cd sub && ls"),
-        ("safe", "cat {house}/own/x"),
+        ("safe", "cat {home}/own/x"),
         ("safe", "cat round"),
         ("own", "git status"),
         ("own", "make test"),
@@ -151,23 +151,23 @@ def test_what_a_box_may_write_is_asked_about(planted: Path, peer: Client, where:
     ],
 )
 def test_elsewhere_leave_holds(planted: Path, peer: Client, where: str, command: str) -> None:
-    assert run(planted, peer, planted / where, command.format(house=planted)) == "ran"
+    assert run(planted, peer, planted / where, command.format(home=planted)) == "ran"
 
 
 @pytest.mark.parametrize(
     "env",
     [
-        {"PATH": "{house}/shop/bin:/usr/bin:/bin"},
+        {"PATH": "{home}/shop/bin:/usr/bin:/bin"},
         {"PATH": "/usr/bin:/bin:../shop/bin"},
-        {"PATH": "{house}/safe/into:/usr/bin:/bin"},
-        {"GIT_DIR": "{house}/shop/.git"},
-        {"MAKEFLAGS": "-I{house}/other -f {house}/shop/Makefile"},
-        {"LD_PRELOAD": "{house}/shop/x.so"},
-        {"BASH_ENV": "{house}/shop/run.sh"},
+        {"PATH": "{home}/safe/into:/usr/bin:/bin"},
+        {"GIT_DIR": "{home}/shop/.git"},
+        {"MAKEFLAGS": "-I{home}/other -f {home}/shop/Makefile"},
+        {"LD_PRELOAD": "{home}/shop/x.so"},
+        {"BASH_ENV": "{home}/shop/run.sh"},
     ],
 )
 def test_variables_that_lead_there_are_noticed(planted: Path, peer: Client, env: dict[str, str]) -> None:
-    given = {name: value.format(house=planted) for name, value in env.items()}
+    given = {name: value.format(home=planted) for name, value in env.items()}
     assert run(planted, peer, planted / "safe", "ls", env=given) == BOX
     assert not (planted / "RAN").exists()
 
@@ -175,20 +175,20 @@ def test_variables_that_lead_there_are_noticed(planted: Path, peer: Client, env:
 @pytest.mark.parametrize(
     "before",
     [
-        "export PATH={house}/shop/bin:$PATH",
+        "export PATH={home}/shop/bin:$PATH",
         "export PATH=$PWD/../shop/bin:$PATH",
         "PATH=$HOME/shop/bin:$PATH",
         "cd ../shop",
         "cd ../shop && PATH=$PWD/bin:$PATH && cd ../safe",
         "alias ls=~/shop/run.sh",
         ". ../shop/run.sh",
-        "cd {house}/safe/into",
+        "cd {home}/safe/into",
     ],
 )
 def test_what_a_person_agreed_to_earlier_is_remembered(planted: Path, peer: Client, before: str) -> None:
     session = opened(peer, planted / "safe")
     assert judged(planted, peer, session, "ls") == "ran"
-    line = before.format(house=planted)
+    line = before.format(home=planted)
     assert judged(planted, peer, session, line) == "default:no-box"
     asking.approve(planted, asking.approvals(planted)["questions"][-1])
     assert judged(planted, peer, session, line) == "ran"
@@ -241,16 +241,16 @@ MOVED = [
     ("into", "true"),
     ("new", "make -C one"),
     ("new", "ls"),
-    ("new/deep", "cat {house}/new/one/Makefile"),
+    ("new/deep", "cat {home}/new/one/Makefile"),
     ("later/two", "make test"),
     ("later", "make test"),
-    ("safe", "cat {house}/later/two/sub/x"),
+    ("safe", "cat {home}/later/two/sub/x"),
 ]
 
 
 @pytest.mark.parametrize(("where", "command"), MOVED)
 def test_a_directory_that_was_moved_is_known(moved: Path, peer: Client, where: str, command: str) -> None:
-    assert run(moved, peer, moved / where, command.format(house=moved)) == BOX
+    assert run(moved, peer, moved / where, command.format(home=moved)) == BOX
     assert not (moved / "RAN").exists()
 
 
@@ -276,5 +276,5 @@ def test_it_is_remembered_when_the_daemon_is_another(planted: Path, moved: Path)
         assert run(planted, found, planted / "shop", "make test") == BOX
         assert run(planted, found, planted / "safe", "ls") == "ran"
         for where, command in MOVED:
-            assert run(planted, found, planted / where, command.format(house=planted)) == BOX
+            assert run(planted, found, planted / where, command.format(home=planted)) == BOX
     assert not (planted / "RAN").exists()

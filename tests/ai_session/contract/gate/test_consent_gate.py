@@ -58,8 +58,8 @@ NUMBERS = itertools.count(1)
 
 
 @pytest.fixture(scope="module")
-def place(world: Path) -> Iterator[Path]:
-    made = new_home(world, CONFIG)
+def module_home(homes: Path) -> Iterator[Path]:
+    made = new_home(homes, CONFIG)
     forked.daemon(living_in(made))
     yield made
     if not daemon_pids(made):
@@ -68,10 +68,10 @@ def place(world: Path) -> Iterator[Path]:
 
 
 @pytest.fixture
-def house(place: Path) -> Iterator[Path]:
+def daemon_home(module_home: Path) -> Iterator[Path]:
     """A home whose gate asks, without sessions and questions."""
-    yield place
-    asking.as_before(place)
+    yield module_home
+    asking.as_before(module_home)
 
 
 def named() -> str:
@@ -102,15 +102,15 @@ def outcome(result: Message) -> str:
     return error_of(result)["code"] if result["isError"] else result["structuredContent"]["output"].strip()
 
 
-def waiting(house: Path) -> list[Message]:
-    return asking.approvals(house)["questions"]
+def waiting(daemon_home: Path) -> list[Message]:
+    return asking.approvals(daemon_home)["questions"]
 
 
 @pytest.mark.anyio
 @pytest.mark.parametrize("mode", ["legacy", "2026-07-28"])
 @pytest.mark.either("mode")
 async def test_the_official_client_shows_the_command_and_one_answer_covers_what_begins_like_it(
-    house: Path, mode: str
+    daemon_home: Path, mode: str
 ) -> None:
     seen: list[tuple[str, list[str]]] = []
 
@@ -124,8 +124,8 @@ async def test_the_official_client_shows_the_command_and_one_answer_covers_what_
         result = await sdk.call_tool("execute_command", {"session_id": "main", "command": command})
         return outcome(result.model_dump(by_alias=True))
 
-    env = {"HOME": str(house), "PATH": os.environ["PATH"], "PYTHONPATH": str(asking.ROOT)}
-    server = StdioServerParameters(command=SERVER[0], args=SERVER[1:], env=env, cwd=house)
+    env = {"HOME": str(daemon_home), "PATH": os.environ["PATH"], "PYTHONPATH": str(asking.ROOT)}
+    server = StdioServerParameters(command=SERVER[0], args=SERVER[1:], env=env, cwd=daemon_home)
     info = Implementation(name=named(), version="1")
     async with SdkClient(server, mode=mode, client_info=info, elicitation_callback=answer) as sdk:
         await sdk.call_tool("create_session", {"name": "main", "backend": "pty"})
@@ -138,60 +138,62 @@ async def test_the_official_client_shows_the_command_and_one_answer_covers_what_
         *[["once", "session", "always", "deny"]] * 2,
     ]
     lines = seen[0][0].split("\n")
-    assert lines[0] == f"{info.name} wants execute_command in session main ({house}, sandbox none):"
+    assert lines[0] == f"{info.name} wants execute_command in session main ({daemon_home}, sandbox none):"
     assert lines[1] == "    echo one"
     assert lines[-2:] == [
         '"The same" means exactly this, to the letter.',
         '"Begins like it" means echo …, in plain words that only look below the directory.',
     ]
-    (grant,) = asking.approvals(house)["grants"]
+    (grant,) = asking.approvals(daemon_home)["grants"]
     assert (grant["scope"], grant["what"].partition(", ")[2]) == (
         "prefix",
         "execute_command, default:no-box, plain echo …",
     )
 
 
-def test_without_forms_the_other_way_is_told_and_taken(house: Path) -> None:
-    with client(house) as peer:
+def test_without_forms_the_other_way_is_told_and_taken(daemon_home: Path) -> None:
+    with client(daemon_home) as peer:
         opened(peer, {})
         error = error_of(peer.call("execute_command", session_id="main", command="ls -a nothing"))
-        (question,) = waiting(house)
+        (question,) = waiting(daemon_home)
         assert error["code"] == "consent_needed"
         assert f"ai-session approve {question['question_id']}; then call again" in error["suggestion"]
-        shown = person(house, "approvals")
+        shown = person(daemon_home, "approvals")
         assert "    ls -a nothing\n" in shown
         assert '"Begins like it" means ls …' in shown
-        person(house, "approve", question["question_id"], "--prefix", "--always", code=2)
-        assert "Denied" in person(house, "reject", question["question_id"], "--reason", "not\x1b[2J this")
+        person(daemon_home, "approve", question["question_id"], "--prefix", "--always", code=2)
+        assert "Denied" in person(daemon_home, "reject", question["question_id"], "--reason", "not\x1b[2J this")
         execute(peer, "ls -a nothing")
         message = error_of(peer.answered())["message"]
         assert "a person said no to execute_command: not" in message
         assert ran(peer, "touch made") == "consent_needed"
-        (question,) = waiting(house)
-        assert "cannot be allowed for 'prefix'" in person(house, "approve", question["question_id"], "--prefix", code=2)
-        asking.approve(house, question)
+        (question,) = waiting(daemon_home)
+        assert "cannot be allowed for 'prefix'" in person(
+            daemon_home, "approve", question["question_id"], "--prefix", code=2
+        )
+        asking.approve(daemon_home, question)
         assert [ran(peer, "touch made"), ran(peer, "touch made")] == ["", "consent_needed"]
 
 
-def test_an_answer_holds_in_the_directory_that_was_shown(house: Path) -> None:
-    (house / "below").mkdir()
-    with client(house) as peer:
+def test_an_answer_holds_in_the_directory_that_was_shown(daemon_home: Path) -> None:
+    (daemon_home / "below").mkdir()
+    with client(daemon_home) as peer:
         opened(peer, {})
         assert ran(peer, "touch there") == "consent_needed"
-        (shown,) = waiting(house)
+        (shown,) = waiting(daemon_home)
         assert ran(peer, "cd below") == "consent_needed"
-        asking.approve(house, waiting(house)[1])
+        asking.approve(daemon_home, waiting(daemon_home)[1])
         assert ran(peer, "cd below") == ""
-        asking.approve(house, shown)
+        asking.approve(daemon_home, shown)
         assert ran(peer, "touch there") == "consent_needed"
-        (asked,) = waiting(house)
-        assert f"({house}/below, sandbox none)" in asked["message"]
-        assert not (house / "below/there").exists()
+        (asked,) = waiting(daemon_home)
+        assert f"({daemon_home}/below, sandbox none)" in asked["message"]
+        assert not (daemon_home / "below/there").exists()
 
 
-def test_a_directory_that_changes_while_a_form_is_open_is_not_the_one_that_was_shown(house: Path) -> None:
-    (house / "under").mkdir()
-    with client(house) as peer:
+def test_a_directory_that_changes_while_a_form_is_open_is_not_the_one_that_was_shown(daemon_home: Path) -> None:
+    (daemon_home / "under").mkdir()
+    with client(daemon_home) as peer:
         opened(peer, FORMS)
         first = execute(peer, "touch there")
         harmless = form(peer)
@@ -208,16 +210,16 @@ def test_a_directory_that_changes_while_a_form_is_open_is_not_the_one_that_was_s
             "the directory of its session was changed while the question about execute_command was open"
             in error["message"]
         )
-        assert not (house / "under/there").exists()
+        assert not (daemon_home / "under/there").exists()
 
 
-def test_a_link_is_shown_as_what_it_leads_to_and_an_answer_is_for_that(house: Path) -> None:
-    link = house / "link"
+def test_a_link_is_shown_as_what_it_leads_to_and_an_answer_is_for_that(daemon_home: Path) -> None:
+    link = daemon_home / "link"
     for name in ("harmless", "private", "forbidden"):
-        (house / name).mkdir()
+        (daemon_home / name).mkdir()
     link.symlink_to("harmless")
     given = {"name": "main", "backend": "pty", "working_directory": str(link)}
-    with client(house) as peer:
+    with client(daemon_home) as peer:
         greet(peer, FORMS, name="stranger")
 
         def turned(to: str) -> Message:
@@ -229,14 +231,14 @@ def test_a_link_is_shown_as_what_it_leads_to_and_an_answer_is_for_that(house: Pa
             return asked
 
         asked = turned("private")
-        assert f"    {link}\n    leads to: {house}/harmless\n" in asked["params"]["message"]
+        assert f"    {link}\n    leads to: {daemon_home}/harmless\n" in asked["params"]["message"]
         fill(peer, asked, decide("once"))
         assert "the target of its path was changed" in error_of(peer.answered())["message"]
         question = turned("harmless")
-        (waits,) = [q for q in waiting(house) if f"    leads to: {house}/private\n" in q["message"]]
+        (waits,) = [q for q in waiting(daemon_home) if f"    leads to: {daemon_home}/private\n" in q["message"]]
         fill(peer, question, {"action": "cancel"})
         assert error_of(peer.answered())["code"] == "denied"
-        asking.approve(house, waits)
+        asking.approve(daemon_home, waits)
         peer.request("tools/call", {"name": "create_session", "arguments": given})
         fill(peer, form(peer), decide("deny"))
         assert error_of(peer.answered())["code"] == "denied"
@@ -245,64 +247,66 @@ def test_a_link_is_shown_as_what_it_leads_to_and_an_answer_is_for_that(house: Pa
         assert "denied by never-there" in error_of(peer.call("create_session", **given))["message"]
 
 
-def test_what_takes_the_name_of_a_session_meanwhile_is_not_what_was_judged(house: Path) -> None:
-    with client(house) as peer:
+def test_what_takes_the_name_of_a_session_meanwhile_is_not_what_was_judged(daemon_home: Path) -> None:
+    with client(daemon_home) as peer:
         greet(peer, FORMS, name="stranger")
-        asking.opened(house, "pty")
+        asking.opened(daemon_home, "pty")
         peer.request("tools/call", {"name": "create_session", "arguments": {"name": "main", "backend": "pty"}})
         anew = form(peer)
         execute(peer, "touch there")
         typed = form(peer)
-        assert not asking.control(house, "call", name="close_session", arguments={"session_id": "main"})["is_error"]
+        assert not asking.control(daemon_home, "call", name="close_session", arguments={"session_id": "main"})[
+            "is_error"
+        ]
         fill(peer, anew, decide("once"))
         error = error_of(peer.answered())
         assert (error["code"], error["suggestion"]) == ("session_not_found", "make the call again to open another")
-        asking.opened(house, "pty")
+        asking.opened(daemon_home, "pty")
         fill(peer, typed, decide("once"))
         assert error_of(peer.answered())["code"] == "session_not_found"
 
 
-def test_what_goes_to_standard_input_is_shown_and_bound(house: Path) -> None:
-    with client(house) as peer:
+def test_what_goes_to_standard_input_is_shown_and_bound(daemon_home: Path) -> None:
+    with client(daemon_home) as peer:
         opened(peer, {})
         assert ran(peer, "sh", stdin="echo harmless") == "consent_needed"
-        (question,) = waiting(house)
+        (question,) = waiting(daemon_home)
         assert "    sh\n    stdin: echo harmless\n" in question["message"]
-        asking.approve(house, question, scope="always")
+        asking.approve(daemon_home, question, scope="always")
         assert ran(peer, "sh", stdin="echo harmless", timeout_seconds=20) == "harmless"
         assert ran(peer, "sh", stdin="echo harmful") == "consent_needed"
         assert ran(peer, "sh") == "consent_needed"
 
 
-def test_the_environment_of_a_new_session_is_shown_and_bound(house: Path) -> None:
-    with client(house) as peer:
+def test_the_environment_of_a_new_session_is_shown_and_bound(daemon_home: Path) -> None:
+    with client(daemon_home) as peer:
         greet(peer, {}, name="stranger")
         given = {"name": "main", "backend": "pty", "env": {"BASH_ENV": "/tmp/x", "API_TOKEN": "hunter2hunter2"}}
         assert error_of(peer.call("create_session", **given))["code"] == "consent_needed"
-        (question,) = waiting(house)
+        (question,) = waiting(daemon_home)
         assert '"BASH_ENV": "/tmp/x"' in question["message"]
         assert question["scopes"] == ["once", "always"]
-        asking.approve(house, question, scope="always")
+        asking.approve(daemon_home, question, scope="always")
         assert not peer.call("create_session", **given)["isError"]
         other = {**given, "name": "other", "env": {"BASH_ENV": "/tmp/y"}}
         assert error_of(peer.call("create_session", **other))["code"] == "consent_needed"
 
 
-def test_what_somebody_wrote_a_rule_about_is_asked_word_for_word(house: Path) -> None:
-    with client(house) as peer:
+def test_what_somebody_wrote_a_rule_about_is_asked_word_for_word(daemon_home: Path) -> None:
+    with client(daemon_home) as peer:
         opened(peer, {})
         assert ran(peer, "git log -1") == "consent_needed"
-        (question,) = waiting(house)
+        (question,) = waiting(daemon_home)
         assert (question["rule"], question["prefix"]) == ("looks", "")
 
 
-def test_one_key_at_an_attached_terminal_covers_what_begins_like_it(house: Path) -> None:
-    with client(house) as peer:
+def test_one_key_at_an_attached_terminal_covers_what_begins_like_it(daemon_home: Path) -> None:
+    with client(daemon_home) as peer:
         opened(peer, {})
         words = [*SERVER[1:3], "attach", "main"]
-        env = {**living_in(house), "PYTHONPATH": str(asking.ROOT)}
+        env = {**living_in(daemon_home), "PYTHONPATH": str(asking.ROOT)}
         window: pexpect.spawn[bytes] = pexpect.spawn(
-            SERVER[0], words, cwd=str(house), env=env, dimensions=(24, 80), timeout=BOUND_SECONDS
+            SERVER[0], words, cwd=str(daemon_home), env=env, dimensions=(24, 80), timeout=BOUND_SECONDS
         )  # pyright: ignore[reportArgumentType, reportUnknownVariableType]
         window.expect_exact("$ " if os.geteuid() else "# ")
         execute(peer, "echo first")
@@ -320,9 +324,9 @@ def test_one_key_at_an_attached_terminal_covers_what_begins_like_it(house: Path)
         window.close()
 
 
-def test_several_wait_at_once_and_each_gets_its_own_answer(house: Path) -> None:
+def test_several_wait_at_once_and_each_gets_its_own_answer(daemon_home: Path) -> None:
     with ExitStack() as stack:
-        peers = [stack.enter_context(client(house)) for _ in range(3)]
+        peers = [stack.enter_context(client(daemon_home)) for _ in range(3)]
         names = [named() for _ in peers]
         for number, (peer, name) in enumerate(zip(peers, names, strict=True)):
             greet(peer, FORMS, name=name)
@@ -332,25 +336,25 @@ def test_several_wait_at_once_and_each_gets_its_own_answer(house: Path) -> None:
             given = {"session_id": f"s{number}", "command": f"echo {number} $X"}
             peer.request("tools/call", {"name": "execute_command", "arguments": given})
             forms.append(form(peer))
-        questions = {question["client"]: question for question in waiting(house)}
+        questions = {question["client"]: question for question in waiting(daemon_home)}
         assert questions.keys() == {*names}
         assert "echo 1 $X" in questions[names[1]]["message"]
-        asking.control(house, "reject", question_id=questions[names[2]]["question_id"])
-        asking.approve(house, questions[names[1]])
+        asking.control(daemon_home, "reject", question_id=questions[names[2]]["question_id"])
+        asking.approve(daemon_home, questions[names[1]])
         fill(peers[0], forms[0], decide("once"))
         assert outcome(peers[0].answered()) == "0"
         for peer, wanted in ((peers[1], "1"), (peers[2], "denied")):
             assert peer.read()["method"] == "notifications/cancelled"
             assert outcome(peer.answered()) == wanted
-        assert waiting(house) == []
+        assert waiting(daemon_home) == []
 
 
-def test_questions_outlive_a_daemon_that_is_killed_and_so_do_answers_and_states(house: Path) -> None:
+def test_questions_outlive_a_daemon_that_is_killed_and_so_do_answers_and_states(daemon_home: Path) -> None:
     def kill() -> None:
-        for pid in daemon_pids(house):
+        for pid in daemon_pids(daemon_home):
             asking.killed_by_id(pid)
 
-    with client(house) as peer:
+    with client(daemon_home) as peer:
         name = opened(peer, FORMS)
         execute(peer, "echo form $X")
         form(peer)
@@ -360,11 +364,11 @@ def test_questions_outlive_a_daemon_that_is_killed_and_so_do_answers_and_states(
         kill()
     assert [
         ("form" in q["message"], "state" in q["message"])
-        for q in json.loads(person(house, "approvals", "--json"))["questions"]
+        for q in json.loads(person(daemon_home, "approvals", "--json"))["questions"]
     ] == [(True, False), (False, True)]
-    asking.approve(house, waiting(house)[0])
+    asking.approve(daemon_home, waiting(daemon_home)[0])
     kill()
-    with client(house) as peer:
+    with client(daemon_home) as peer:
         greet(peer, {}, name=name)
         assert ran(peer, "echo form $X") == "form"
         assert ran(peer, "echo form $X") == "consent_needed"
@@ -373,20 +377,20 @@ def test_questions_outlive_a_daemon_that_is_killed_and_so_do_answers_and_states(
         assert peer.ask("tools/call", answered)["error"]["code"] == -32602
 
 
-def test_a_session_without_a_box_cannot_answer_for_its_person(house: Path) -> None:
+def test_a_session_without_a_box_cannot_answer_for_its_person(daemon_home: Path) -> None:
     line = " ".join(asking.VERBS)
-    with client(house) as peer:
+    with client(daemon_home) as peer:
         opened(peer, {})
         assert ran(peer, "echo $X") == "consent_needed"
-        (question,) = waiting(house)
+        (question,) = waiting(daemon_home)
         for dressed in ("", "env -u AI_SESSION_ID ", "setsid -w env -i HOME=$HOME "):
             command = f"{dressed}{line} approve {question['question_id']} --always; true"
             assert ran(peer, command) == "consent_needed"
-            asked = next(q for q in waiting(house) if q["question_id"] != question["question_id"])
-            asking.approve(house, asked)
+            asked = next(q for q in waiting(daemon_home) if q["question_id"] != question["question_id"])
+            asking.approve(daemon_home, asked)
             said = ran(peer, command)
             assert "inside a session" in said, said
-        assert [q["question_id"] for q in waiting(house)] == [question["question_id"]]
+        assert [q["question_id"] for q in waiting(daemon_home)] == [question["question_id"]]
         assert ran(peer, "echo $X") == "consent_needed"
 
 
@@ -415,8 +419,8 @@ commands = ["date"]
 
 
 @pytest.fixture(scope="module")
-def boxed_place(world: Path) -> Iterator[Path]:
-    made = new_home(world, BOXED)
+def boxed_place(homes: Path) -> Iterator[Path]:
+    made = new_home(homes, BOXED)
     (made / "ws").mkdir()
     yield made
     stop_daemons(made)
@@ -476,8 +480,8 @@ def test_a_folder_and_all_below_is_what_it_says(boxed: Path) -> None:
     (boxed / "größe ab").mkdir()
     (folder / "way out").symlink_to(boxed / "größe ab")
 
-    def opens(name: str, place: Path) -> str:
-        result = peer.call("create_session", name=name, working_directory=str(place))
+    def opens(name: str, module_home: Path) -> str:
+        result = peer.call("create_session", name=name, working_directory=str(module_home))
         return error_of(result)["code"] if result["isError"] else result["structuredContent"]["sandbox"]
 
     with Client(asking.FAR, env={**living_in(boxed), "PYTHONPATH": str(asking.ROOT)}, cwd=boxed / "ws") as peer:
@@ -491,4 +495,6 @@ def test_a_folder_and_all_below_is_what_it_says(boxed: Path) -> None:
         box = opens("one", folder)
         assert box not in ("none", "consent_needed")
         assert opens("two", folder / "deep") == box
-        assert [opens("three", place) for place in (folder / "way out", boxed / "größe ab")] == ["consent_needed"] * 2
+        assert [opens("three", module_home) for module_home in (folder / "way out", boxed / "größe ab")] == [
+            "consent_needed"
+        ] * 2

@@ -33,7 +33,7 @@ def asking_home(shared_home: Path) -> Iterator[Path]:
 
 
 @pytest.fixture
-def house(asking_home: Path) -> Path:
+def daemon_home(asking_home: Path) -> Path:
     """The home of a daemon that asks and knows of nothing yet."""
     asking.anew(asking_home)
     return asking_home
@@ -44,9 +44,9 @@ def call(peer: Client, text: str) -> int:
 
 
 @pytest.mark.parametrize("version", ["2025-06-18", "2025-11-25"])
-def test_a_handshake_client_is_asked_and_its_yes_lets_the_call_go_on(house: Path, version: str) -> None:
+def test_a_handshake_client_is_asked_and_its_yes_lets_the_call_go_on(daemon_home: Path, version: str) -> None:
     for capability in ({}, {"form": {}}, {"form": {}, "url": {}}):
-        with client(house) as peer:
+        with client(daemon_home) as peer:
             greet(peer, {"elicitation": capability}, version)
             wanted = call(peer, "hello")
             asked = form(peer)
@@ -60,7 +60,7 @@ def test_a_handshake_client_is_asked_and_its_yes_lets_the_call_go_on(house: Path
             again = call(peer, "hello")
             fill(peer, form(peer), decide("deny"))
             assert peer.read()["id"] == again
-        assert asking.approvals(house) == {"questions": [], "grants": []}
+        assert asking.approvals(daemon_home) == {"questions": [], "grants": []}
 
 
 @pytest.mark.parametrize(
@@ -68,21 +68,21 @@ def test_a_handshake_client_is_asked_and_its_yes_lets_the_call_go_on(house: Path
     [({}, "2025-11-25"), ({"elicitation": {"url": {}}}, "2025-11-25"), (FORMS, "2025-03-26"), (FORMS, "2024-11-05")],
 )
 def test_who_shows_no_forms_is_never_asked_and_told_the_other_way(
-    house: Path, capabilities: Message, version: str
+    daemon_home: Path, capabilities: Message, version: str
 ) -> None:
-    with client(house) as peer:
+    with client(daemon_home) as peer:
         greet(peer, capabilities, version)
         error = error_of(peer.call("echo", text="hello"))
-        (question,) = asking.approvals(house)["questions"]
+        (question,) = asking.approvals(daemon_home)["questions"]
         assert error["code"] == "consent_needed"
         assert f"ai-session approve {question['question_id']}; then call again" in error["suggestion"]
-        asking.approve(house, question)
+        asking.approve(daemon_home, question)
         assert peer.call("echo", text="hello")["structuredContent"]["text"] == "hello"
         assert error_of(peer.call("echo", text="hello"))["code"] == "consent_needed"
 
 
-def test_what_is_no_choice_is_no_for_now(house: Path) -> None:
-    with client(house) as peer:
+def test_what_is_no_choice_is_no_for_now(daemon_home: Path) -> None:
+    with client(daemon_home) as peer:
         greet(peer, FORMS)
         for number, filled in enumerate([*NO_CHOICE, decide("deny")]):
             call(peer, f"handshake {number}")
@@ -92,7 +92,7 @@ def test_what_is_no_choice_is_no_for_now(house: Path) -> None:
             answered = {"decision": filled}
             again = modern({"text": f"{number}"}, requestState=state, inputResponses=answered)
             results.append(peer.result("tools/call", again))
-            left = {question["question_id"] for question in asking.approvals(house)["questions"]}
+            left = {question["question_id"] for question in asking.approvals(daemon_home)["questions"]}
             assert len(left) == 2 * min(number + 1, len(NO_CHOICE))
             for error in map(error_of, results):
                 assert error["code"] == "denied"
@@ -100,8 +100,8 @@ def test_what_is_no_choice_is_no_for_now(house: Path) -> None:
                 assert len(named) == (filled in NO_CHOICE)  # nobody chose, so somebody else still may
 
 
-def test_a_client_that_cannot_ask_after_all_is_as_one_that_shows_no_forms(house: Path) -> None:
-    with client(house) as peer:
+def test_a_client_that_cannot_ask_after_all_is_as_one_that_shows_no_forms(daemon_home: Path) -> None:
+    with client(daemon_home) as peer:
         greet(peer, FORMS)
         for broken in ({"error": {"code": -32601, "message": "no"}}, {"result": {"action": 5}}, {"error": 7}):
             call(peer, "hello")
@@ -109,23 +109,23 @@ def test_a_client_that_cannot_ask_after_all_is_as_one_that_shows_no_forms(house:
             assert error_of(peer.answered())["code"] == "consent_needed"
 
 
-def test_answers_to_nothing_and_twice_say_nothing(house: Path) -> None:
-    with client(house) as peer:
+def test_answers_to_nothing_and_twice_say_nothing(daemon_home: Path) -> None:
+    with client(daemon_home) as peer:
         peer.write({"jsonrpc": "2.0", "id": 1, "result": decide("always")})
         greet(peer, FORMS)
         call(peer, "hello")
         asked = form(peer)
         for wrong in (str(asked["id"]), asked["id"] + 1, True, None, 1.0):
             peer.write({"jsonrpc": "2.0", "id": wrong, "result": decide("once")})
-        assert len(asking.approvals(house)["questions"]) == 1
+        assert len(asking.approvals(daemon_home)["questions"]) == 1
         fill(peer, asked, decide("once"))
         fill(peer, asked, decide("always"))
         assert peer.answered()["structuredContent"]["text"] == "hello"
-        assert asking.approvals(house) == {"questions": [], "grants": []}
+        assert asking.approvals(daemon_home) == {"questions": [], "grants": []}
 
 
-def test_giving_a_call_up_withdraws_its_form_and_leaves_the_question(house: Path) -> None:
-    with client(house) as peer:
+def test_giving_a_call_up_withdraws_its_form_and_leaves_the_question(daemon_home: Path) -> None:
+    with client(daemon_home) as peer:
         greet(peer, FORMS)
         wanted = call(peer, "hello")
         asked = form(peer)
@@ -135,24 +135,24 @@ def test_giving_a_call_up_withdraws_its_form_and_leaves_the_question(house: Path
         assert withdrawn["params"]["requestId"] == asked["id"]
         fill(peer, asked, decide("always"))
         assert peer.result("ping") == {}
-        assert len(asking.approvals(house)["questions"]) == 1
-        assert asking.approvals(house)["grants"] == []
+        assert len(asking.approvals(daemon_home)["questions"]) == 1
+        assert asking.approvals(daemon_home)["grants"] == []
 
 
-def test_nobody_answers_within_the_bound(house: Path) -> None:
-    asking.anew(house, ask_seconds=0.2)
-    with client(house) as peer:
+def test_nobody_answers_within_the_bound(daemon_home: Path) -> None:
+    asking.anew(daemon_home, ask_seconds=0.2)
+    with client(daemon_home) as peer:
         greet(peer, FORMS)
         call(peer, "hello")
         asked, withdrawn, answer = form(peer), peer.read(), peer.read()
         assert withdrawn["method"] == "notifications/cancelled"
         assert withdrawn["params"]["requestId"] == asked["id"]
         assert error_of(answer["result"])["code"] == "consent_needed"
-        assert len(asking.approvals(house)["questions"]) == 1
+        assert len(asking.approvals(daemon_home)["questions"]) == 1
 
 
-def test_the_call_is_made_again_with_the_answer(house: Path) -> None:
-    with client(house) as peer:
+def test_the_call_is_made_again_with_the_answer(daemon_home: Path) -> None:
+    with client(daemon_home) as peer:
         asked = peer.result("tools/call", modern({"text": "hello"}))
         assert asked["resultType"] == "input_required"
         assert asked["_meta"]["ai-session/audit"] == "h"
@@ -165,8 +165,8 @@ def test_the_call_is_made_again_with_the_answer(house: Path) -> None:
         assert (refused["code"], "used before" in refused["message"]) == (-32602, True)
 
 
-def test_a_modern_client_without_forms_is_told_the_other_way(house: Path) -> None:
-    with client(house) as peer:
+def test_a_modern_client_without_forms_is_told_the_other_way(daemon_home: Path) -> None:
+    with client(daemon_home) as peer:
         result = peer.result("tools/call", modern({"text": "hello"}, forms=False))
         assert error_of(result)["code"] == "consent_needed"
 
@@ -177,8 +177,8 @@ def returned(peer: Client, state: str, text: str = "hello", name: str = "wire") 
     return peer.ask("tools/call", modern({"text": text}, name=name, requestState=state, inputResponses=answered))
 
 
-def test_a_state_is_of_use_for_its_own_call_only(house: Path) -> None:
-    with client(house) as peer:
+def test_a_state_is_of_use_for_its_own_call_only(daemon_home: Path) -> None:
+    with client(daemon_home) as peer:
         state = peer.result("tools/call", modern({"text": "hello"}))["requestState"]
         for changed in ({"text": "other"}, {"name": "another"}):
             asked = returned(peer, state, **changed)["result"]
@@ -196,8 +196,8 @@ def test_a_state_is_of_use_for_its_own_call_only(house: Path) -> None:
         assert returned(peer, state)["result"]["structuredContent"]["text"] == "hello"
 
 
-def test_a_form_that_was_dismissed_cannot_be_filled_in_later(house: Path) -> None:
-    with client(house) as peer:
+def test_a_form_that_was_dismissed_cannot_be_filled_in_later(daemon_home: Path) -> None:
+    with client(daemon_home) as peer:
         state = peer.result("tools/call", modern({"text": "hello"}))["requestState"]
         dismissed: dict[str, Any] = {"requestState": state, "inputResponses": {"decision": {"action": "cancel"}}}
         assert error_of(peer.result("tools/call", modern({"text": "hello"}, **dismissed)))["code"] == "denied"
@@ -217,23 +217,23 @@ def test_a_state_grows_old_and_survives_the_daemon(home: Path) -> None:
         assert returned(peer, state)["error"]["code"] == -32602
 
 
-def test_every_question_and_answer_is_told_to_the_audit(house: Path) -> None:
-    with client(house) as peer:
+def test_every_question_and_answer_is_told_to_the_audit(daemon_home: Path) -> None:
+    with client(daemon_home) as peer:
         greet(peer, FORMS)
         call(peer, "hello")
         fill(peer, form(peer), decide("always"))
         peer.read()
         peer.call("echo", text="something else")
-        asked, answered, use = events(house)
+        asked, answered, use = events(daemon_home)
         assert (asked["event"], asked["tool"], asked["rule"]) == ("consent.ask", "echo", "test-asks")
         assert (answered["event"], answered["question_id"]) == ("consent.answer", asked["question_id"])
         assert (answered["allowed"], answered["scope"], answered["by"]) == (True, "always", "client wire")
         assert (use["event"], use["scope"]) == ("consent.use", "always")
-        assert "hello" not in json.dumps(events(house))
+        assert "hello" not in json.dumps(events(daemon_home))
 
 
-def test_claims_of_the_client_reach_the_gate_when_they_are_short_texts(house: Path) -> None:
-    with client(house) as peer:
+def test_claims_of_the_client_reach_the_gate_when_they_are_short_texts(daemon_home: Path) -> None:
+    with client(daemon_home) as peer:
         greet(peer, FORMS)
 
         def said(meta: Message) -> tuple[str, str]:

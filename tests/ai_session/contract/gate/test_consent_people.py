@@ -29,7 +29,7 @@ def asking_home(shared_home: Path) -> Iterator[Path]:
 
 
 @pytest.fixture
-def house(asking_home: Path) -> Path:
+def daemon_home(asking_home: Path) -> Path:
     """The home of a daemon that asks and knows of nothing yet."""
     asking.anew(asking_home)
     return asking_home
@@ -64,40 +64,40 @@ def test_verbs_show_allow_and_deny_also_after_a_restart(home: Path) -> None:
         assert "no question" in person(home, "approve", "ap_none", code=3)
 
 
-def test_an_answer_from_another_window_overtakes_the_form(house: Path) -> None:
-    with client(house) as peer:
+def test_an_answer_from_another_window_overtakes_the_form(daemon_home: Path) -> None:
+    with client(daemon_home) as peer:
         greet(peer, FORMS)
         wanted = call(peer, "hello")
         asked = form(peer)
-        (question,) = asking.approvals(house)["questions"]
-        asking.approve(house, question)
+        (question,) = asking.approvals(daemon_home)["questions"]
+        asking.approve(daemon_home, question)
         assert peer.read()["params"]["requestId"] == asked["id"]
         answer = peer.read()
         assert (answer["id"], answer["result"]["structuredContent"]["text"]) == (wanted, "hello")
 
 
-def test_neither_the_asking_client_nor_a_session_answers(house: Path) -> None:
-    with client(house, far=False) as near, client(house) as far:
+def test_neither_the_asking_client_nor_a_session_answers(daemon_home: Path) -> None:
+    with client(daemon_home, far=False) as near, client(daemon_home) as far:
         for peer in (near, far):
             greet(peer, {}, name="near" if peer is near else "far")
             assert error_of(peer.call("echo", text="hello"))["code"] == "consent_needed"
-        near_id, far_id = (q["question_id"] for q in asking.approvals(house)["questions"])
-        assert "cannot answer itself" in person(house, "approve", near_id, "--always", code=1)
-        assert "inside a session" in asking.insider(house, "approve", far_id, code=1)
-        assert len(asking.approvals(house)["questions"]) == 2
-        assert asking.control(house, "reject", question_id=near_id)["code"] == "signature_needed"
+        near_id, far_id = (q["question_id"] for q in asking.approvals(daemon_home)["questions"])
+        assert "cannot answer itself" in person(daemon_home, "approve", near_id, "--always", code=1)
+        assert "inside a session" in asking.insider(daemon_home, "approve", far_id, code=1)
+        assert len(asking.approvals(daemon_home)["questions"]) == 2
+        assert asking.control(daemon_home, "reject", question_id=near_id)["code"] == "signature_needed"
 
 
 @pytest.mark.anyio
 @pytest.mark.parametrize("mode", ["legacy", pytest.param("auto", marks=pytest.mark.torture), "2026-07-28"])
-async def test_the_official_client_asks_its_person(house: Path, mode: str) -> None:
+async def test_the_official_client_asks_its_person(daemon_home: Path, mode: str) -> None:
     seen: list[str] = []
 
     async def answer(context: ClientRequestContext, params: ElicitRequestParams) -> ElicitResult:
         seen.append(params.message)
         return ElicitResult(action="accept", content={"decision": "once"}) if "yes" in params.message else DECLINED
 
-    server = StdioServerParameters(command=SERVER[0], args=SERVER[1:], env={"HOME": str(house)})
+    server = StdioServerParameters(command=SERVER[0], args=SERVER[1:], env={"HOME": str(daemon_home)})
     async with SdkClient(server, mode=mode, elicitation_callback=answer) as sdk:
         allowed = await sdk.call_tool("echo", {"text": "yes"})
         denied = await sdk.call_tool("echo", {"text": "no"})
@@ -131,8 +131,8 @@ def execute(peer: asking.Client, command: str) -> int:
 
 
 @pytest.fixture(scope="module")
-def terminals_home(world: Path) -> Iterator[Path]:
-    home = new_home(world)
+def terminals_home(homes: Path) -> Iterator[Path]:
+    home = new_home(homes)
     with asking.asking(home, "--sessions"):
         yield home
 

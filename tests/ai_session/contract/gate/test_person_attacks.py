@@ -75,44 +75,44 @@ WAYS = {
 
 
 @pytest.fixture(scope="module")
-def place(world: Path) -> Iterator[Path]:
-    made = new_home(world, CONFIG)
+def module_home(homes: Path) -> Iterator[Path]:
+    made = new_home(homes, CONFIG)
     yield made
     stop_daemons(made)
 
 
 @pytest.fixture(scope="module")
-def host(place: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[SshHost]:
-    with ssh_host(tmp_path_factory.mktemp("ssh"), place) as found:
+def host(module_home: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[SshHost]:
+    with ssh_host(tmp_path_factory.mktemp("ssh"), module_home) as found:
         yield found
 
 
 @pytest.fixture(scope="module")
-def question_id(place: Path) -> Iterator[str]:
+def question_id(module_home: Path) -> Iterator[str]:
     """Of the one question, which is asked on behalf of a client; its session is called main."""
-    with client(place) as peer:
+    with client(module_home) as peer:
         greet(peer, {}, name="agent")
         assert not peer.call("create_session", name="main", backend="pty")["isError"]
         asked = peer.call("execute_command", session_id="main", command="deploy")
         assert error_of(asked)["code"] == "consent_needed"
-        (question,) = asking.approvals(place)["questions"]
+        (question,) = asking.approvals(module_home)["questions"]
         yield question["question_id"]
         subprocess.run(["tmux", "-L", SOCKET, "kill-server"], check=False, capture_output=True)
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_an_agents_approval_is_refused(place: Path, host: SshHost, question_id: str, way: str) -> None:
-    said = attacked(place, host, way, question_id)
+def test_an_agents_approval_is_refused(module_home: Path, host: SshHost, question_id: str, way: str) -> None:
+    said = attacked(module_home, host, way, question_id)
     assert "answer was not accepted" in said, said
-    assert [question["question_id"] for question in asking.approvals(place)["questions"]] == [question_id]
+    assert [question["question_id"] for question in asking.approvals(module_home)["questions"]] == [question_id]
 
 
-def attacked(place: Path, host: SshHost, way: str, question_id: str) -> str:
+def attacked(module_home: Path, host: SshHost, way: str, question_id: str) -> str:
     """What the verb said, run that way from the agent's session, which has no box."""
-    pipe = place / f"said-{way.replace(' ', '-')}"
+    pipe = module_home / f"said-{way.replace(' ', '-')}"
     os.mkfifo(pipe)
     line = f"{{ PYTHONPATH={ROOT} {verb('approve', question_id)}; }} >{pipe} 2>&1"
-    file = place / f"verb-{way.replace(' ', '-')}"
+    file = module_home / f"verb-{way.replace(' ', '-')}"
     file.write_text(line + "\n")
     words = WAYS[way].format(
         verb=line,
@@ -124,24 +124,26 @@ def attacked(place: Path, host: SshHost, way: str, question_id: str) -> str:
         socket=SOCKET,
         file=file,
     )
-    script = place / f"attack-{way.replace(' ', '-')}"
+    script = module_home / f"attack-{way.replace(' ', '-')}"
     script.write_text(words + "\n")
     reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
     try:
-        typed = called(place, "send_input", text=f"sh {script}\n")
+        typed = called(module_home, "send_input", text=f"sh {script}\n")
         said = b""
         while select.select([reader], [], [], BOUND_SECONDS)[0] and (part := os.read(reader, 65536)):
             said += part
         # What is typed while a program such as script still has the terminal is lost with it.
-        while called(place, "read_output", command_id=typed["command_id"], wait_for="finish")["waited"] == "timeout":
+        while (
+            called(module_home, "read_output", command_id=typed["command_id"], wait_for="finish")["waited"] == "timeout"
+        ):
             pass
         return said.decode()
     finally:
         os.close(reader)
 
 
-def called(place: Path, tool: str, **arguments: str) -> Message:
+def called(module_home: Path, tool: str, **arguments: str) -> Message:
     """A tool used on the agent's session, by no agent."""
-    answer = asking.control(place, "call", name=tool, arguments={"session_id": "main", **arguments})
+    answer = asking.control(module_home, "call", name=tool, arguments={"session_id": "main", **arguments})
     assert not answer["is_error"], answer
     return answer["structured"]

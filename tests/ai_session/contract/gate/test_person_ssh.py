@@ -30,8 +30,8 @@ PASSPHRASE = "correct horse battery"
 
 
 @pytest.fixture
-def home(world: Path, request: pytest.FixtureRequest) -> Iterator[Path]:
-    made = new_home(world, CONFIG.format(getattr(request, "param", "signed")))
+def home(homes: Path, request: pytest.FixtureRequest) -> Iterator[Path]:
+    made = new_home(homes, CONFIG.format(getattr(request, "param", "signed")))
     yield made
     stop_daemons(made)
 
@@ -73,7 +73,7 @@ def test_a_newcomer_over_ssh_is_told_what_to_do_and_it_works(home: Path, host: S
     with client(home) as peer:
         opened(peer)
         question_id = asked(peer, home)
-        code, said = host.told("approve", question_id)
+        code, said = host.result("approve", question_id)
         assert code == 1
         assert "came in through sshd" in said.replace("\r\n", "")
         assert (
@@ -152,6 +152,6 @@ def test_a_terminal_over_ssh_counts_where_it_is_configured_to(home: Path, host: 
         question_id = asked(peer, home)
         code, said = host.run("approve", question_id)
         assert (code, "has no terminal" in said) == (1, True), said
-        code, said = host.told("approve", question_id)
+        code, said = host.result("approve", question_id)
         assert code == 0, said
         assert ran(peer) == "done"

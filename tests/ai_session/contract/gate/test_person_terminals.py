@@ -28,21 +28,21 @@ WAYS = {
 
 
 @pytest.fixture(scope="module")
-def place(world: Path) -> Iterator[Path]:
-    made = new_home(world)
+def module_home(homes: Path) -> Iterator[Path]:
+    made = new_home(homes)
     yield made
     subprocess.run(["tmux", "-L", SOCKET, "kill-server"], check=False, capture_output=True)
     stop_daemons(made)
 
 
-def shown(place: Path, way: str, host: SshHost | None = None) -> tuple[str, str]:
+def shown(module_home: Path, way: str, host: SshHost | None = None) -> tuple[str, str]:
     """Origin and reason, of a verb that runs that way in a window of the test or of its ssh client."""
-    found = place / "found"
+    found = module_home / "found"
     line = f"{verb('person', 'show', '--json')} >{found} 2>&1"
     words = way.format(line=line, quoted=shlex.quote(line), background=shlex.quote(f"{line} & wait"), socket=SOCKET)
     argv = [host.words[0], "-tt", *host.words[1:], words] if host else ["/bin/sh", "-c", words]
-    env = {**living_in(place), "PYTHONPATH": str(ROOT), "TERM": "xterm"}
-    window = pexpect.spawn(argv[0], argv[1:], env=env, cwd=str(place), timeout=BOUND_SECONDS, encoding="utf-8")  # pyright: ignore[reportArgumentType]
+    env = {**living_in(module_home), "PYTHONPATH": str(ROOT), "TERM": "xterm"}
+    window = pexpect.spawn(argv[0], argv[1:], env=env, cwd=str(module_home), timeout=BOUND_SECONDS, encoding="utf-8")  # pyright: ignore[reportArgumentType]
     window.expect(pexpect.EOF)
     window.close()
     facts = json.loads(found.read_text())
@@ -50,14 +50,14 @@ def shown(place: Path, way: str, host: SshHost | None = None) -> tuple[str, str]
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_a_window_of_this_machine_is_told_from_what_is_cut_off_from_it(place: Path, way: str) -> None:
+def test_a_window_of_this_machine_is_told_from_what_is_cut_off_from_it(module_home: Path, way: str) -> None:
     words, origin = WAYS[way]
-    found, why = shown(place, words)
+    found, why = shown(module_home, words)
     assert found == origin, why
 
 
-def test_a_passphrase_is_chosen_and_changed_in_a_window_as_it_is(place: Path) -> None:
-    env = {**living_in(place), "PYTHONPATH": str(ROOT), "TERM": "xterm"}
+def test_a_passphrase_is_chosen_and_changed_in_a_window_as_it_is(module_home: Path) -> None:
+    env = {**living_in(module_home), "PYTHONPATH": str(ROOT), "TERM": "xterm"}
     for _ in range(2):
         window = pexpect.spawn(
             "/bin/sh", ["-c", verb("person", "enrol")], env=env, timeout=BOUND_SECONDS, encoding="utf-8"
@@ -70,10 +70,10 @@ def test_a_passphrase_is_chosen_and_changed_in_a_window_as_it_is(place: Path) ->
         window.close()
 
 
-def test_a_multiplexer_is_where_it_is_shown(place: Path, tmp_path: Path) -> None:
-    with ssh_host(tmp_path, place) as host:
-        origin, why = shown(place, WAYS["tmux"][0], host)
+def test_a_multiplexer_is_where_it_is_shown(module_home: Path, tmp_path: Path) -> None:
+    with ssh_host(tmp_path, module_home) as host:
+        origin, why = shown(module_home, WAYS["tmux"][0], host)
         assert origin == "remote", why
         assert "in another terminal" in why
-        origin, why = shown(place, "script -qec {quoted} /dev/null", host)
+        origin, why = shown(module_home, "script -qec {quoted} /dev/null", host)
         assert origin == "detached", why

@@ -41,7 +41,7 @@ OWN = ("log", "times", "history.jsonl", "spec.json", "shell", "state", "stdin", 
 """Of a session's folder: what is its own."""
 
 
-class World:
+class PlantedHome:
     """A home, a daemon, a client with secrets, and everything anybody got to see."""
 
     def __init__(self, home: Path) -> None:
@@ -89,17 +89,17 @@ def how(request: pytest.FixtureRequest) -> tuple[str, str]:
 
 
 @pytest.fixture(scope="module")
-def planted(world: Path, how: tuple[str, str]) -> Iterator[World]:
+def planted(homes: Path, how: tuple[str, str]) -> Iterator[PlantedHome]:
     box, backend = how
-    place = World(new_home(world, ("" if box == "boxed" else UNBOXED) + RULES))
+    made = PlantedHome(new_home(homes, ("" if box == "boxed" else UNBOXED) + RULES))
     try:
-        place.call("create_session", name="s", backend=backend)
-        place.call("create_session", name="given", env=GIVEN, backend=backend)
-        yield place
+        made.call("create_session", name="s", backend=backend)
+        made.call("create_session", name="given", env=GIVEN, backend=backend)
+        yield made
     finally:
         with suppress(TimeoutError):
-            stop_daemons(place.home)
-        place.client.__exit__()
+            stop_daemons(made.home)
+        made.client.__exit__()
 
 
 def like(box: str, backend: str) -> pytest.MarkDecorator:
@@ -118,7 +118,7 @@ torture = pytest.mark.torture
     ids="-".join,
     indirect=True,
 )
-def test_no_place_tells_a_secret(planted: World, how: tuple[str, str]) -> None:
+def test_no_place_tells_a_secret(planted: PlantedHome, how: tuple[str, str]) -> None:
     print_them(planted)
     read_them_in_pieces(planted)
     type_them(planted)
@@ -139,7 +139,7 @@ def test_no_place_tells_a_secret(planted: World, how: tuple[str, str]) -> None:
 
 @pytest.mark.torture  # of one terminal every place is looked at above
 @like("unboxed", "tmux")
-def test_no_place_of_another_terminal_tells_a_secret(planted: World, how: tuple[str, str]) -> None:
+def test_no_place_of_another_terminal_tells_a_secret(planted: PlantedHome, how: tuple[str, str]) -> None:
     print_them(planted)
     type_them(planted)
     name_things_after_them(planted, how[1])
@@ -147,7 +147,9 @@ def test_no_place_of_another_terminal_tells_a_secret(planted: World, how: tuple[
 
 
 @like("unboxed", "tmux")
-def test_a_client_with_more_secrets_than_can_be_masked_runs_nothing_and_no_other_is_disturbed(planted: World) -> None:
+def test_a_client_with_more_secrets_than_can_be_masked_runs_nothing_and_no_other_is_disturbed(
+    planted: PlantedHome,
+) -> None:
     many = {f"N{number}_TOKEN": f"-value-{number}-" * 3 for number in range(600)}
     secret = many["N7_TOKEN"]
     with Client(env={**planted.env, **many}, cwd=planted.work) as absurd:
@@ -166,7 +168,7 @@ def test_a_client_with_more_secrets_than_can_be_masked_runs_nothing_and_no_other
 
 
 @like("unboxed", "tmux")
-def test_what_a_session_was_given_is_known_to_the_next_daemon(planted: World) -> None:
+def test_what_a_session_was_given_is_known_to_the_next_daemon(planted: PlantedHome) -> None:
     """Also before anybody calls for that session."""
     planted.call("create_session", name="kept", env=GIVEN, backend="pty")
     planted.run("echo $SESSION_PASSWORD", session="kept")
@@ -179,7 +181,7 @@ def test_what_a_session_was_given_is_known_to_the_next_daemon(planted: World) ->
     planted.client = planted.connect()
 
 
-def look_everywhere(planted: World, backend: str) -> None:
+def look_everywhere(planted: PlantedHome, backend: str) -> None:
     """At what a session shows to people, at processes, results and files."""
     assert planted.run("true")["exit_code"] == 0
     for words in (("logs", "s"), ("screen", "s"), ("ls",), ("info", "s"), ("record", "export", "s"), ("replay", "s")):
@@ -188,12 +190,12 @@ def look_everywhere(planted: World, backend: str) -> None:
     for line in planted.client.lines:
         planted.places.add("results", line)
     look_at_files(planted)
-    told = planted.places.told()
-    assert not told, "\n".join(told)
+    reported = planted.places.revealed()
+    assert not reported, "\n".join(reported)
     assert planted.places.seen["results"].count(b"[REDACTED:") > 3 * len(lines())
 
 
-def print_them(planted: World) -> None:
+def print_them(planted: PlantedHome) -> None:
     """By commands: from a file, as words, through stderr, stdin, and in base64."""
     planted.run("cat all.txt", max_output_chars=200_000)
     words = " ".join(map(shlex.quote, one_line()))
@@ -209,7 +211,7 @@ def print_them(planted: World) -> None:
     planted.run("env; cat /proc/self/environ | tr '\\0' '\\n'", max_output_chars=200_000)
 
 
-def read_them_in_pieces(planted: World) -> None:
+def read_them_in_pieces(planted: PlantedHome) -> None:
     """Pages of every border, last lines, matches, head and tail."""
     whole = planted.run("cat pages.txt", max_output_chars=400)
     for size in (333, 1999):
@@ -226,7 +228,7 @@ def read_them_in_pieces(planted: World) -> None:
         planted.call("read_output", session_id="s", pattern=pattern)
 
 
-def type_them(planted: World) -> None:
+def type_them(planted: PlantedHome) -> None:
     """At a prompt, into a program, at a screen's right edge, and in a full-screen program."""
     planted.run("cat > /dev/null", timeout_seconds=0)
     for line in ("\n".join(lines()), *one_line()[::9]):
@@ -256,7 +258,7 @@ def type_them(planted: World) -> None:
     planted.call("resize_session", session_id="s", rows=50, cols=200)
 
 
-def name_things_after_them(planted: World, backend: str) -> None:
+def name_things_after_them(planted: PlantedHome, backend: str) -> None:
     """Sessions, directories, variables, titles."""
     secret = SHAPED["github"]
     (planted.work / secret).mkdir(exist_ok=True)
@@ -272,7 +274,7 @@ def name_things_after_them(planted: World, backend: str) -> None:
     planted.call("close_session", session_id=name)
 
 
-def err_with_them(planted: World) -> None:
+def err_with_them(planted: PlantedHome) -> None:
     """Refusals repeat what they refuse, and cut it."""
     for secret in (*SHAPED.values(), *PLAIN.values()):
         planted.refused("get_session_info", session_id=secret)
@@ -300,7 +302,7 @@ def err_with_them(planted: World) -> None:
     planted.call("interrupt_command", session_id="s")
 
 
-def ask_about_them(planted: World) -> None:
+def ask_about_them(planted: PlantedHome) -> None:
     """Questions on disk, at a client's form and at the command line; denials."""
     with planted.connect("asker") as far, planted.connect("asker", elicitation={}) as near:
         for secret in one_line()[::2]:
@@ -320,7 +322,7 @@ def ask_about_them(planted: World) -> None:
             planted.places.add("questions", line)
 
 
-def look_at_processes(planted: World, backend: str) -> None:
+def look_at_processes(planted: PlantedHome, backend: str) -> None:
     """What the kernel shows of the processes around the shell, and of the shell itself."""
     shell = planted.call("get_session_info", session_id="s")["pid"]
     needle = os.fsencode(planted.home)
@@ -338,7 +340,7 @@ def look_at_processes(planted: World, backend: str) -> None:
     assert all(word in watched for word in (b"daemon", b"tmux" if backend == "tmux" else b"holder")), watched
 
 
-def look_at_files(planted: World) -> None:
+def look_at_files(planted: PlantedHome) -> None:
     """All that the daemon keeps, but for what is a session's own; nobody else may read any of it."""
     assert stat.S_IMODE(runtime(planted.home).stat().st_mode) == 0o700
     for path in planted.files():

@@ -27,8 +27,8 @@ RULE = '\n[[policy.rules]]\nid = "no"\ndecision = "deny"\ncommands = ["reboot"]\
 
 
 @pytest.fixture(scope="module")
-def house(world: Path) -> Iterator[Path]:
-    made = new_home(world)
+def daemon_home(homes: Path) -> Iterator[Path]:
+    made = new_home(homes)
     hook = made / ".config/ai-session/hook"
     hook.write_text(HOOK.format(home=made))
     hook.chmod(0o755)
@@ -39,8 +39,8 @@ def house(world: Path) -> Iterator[Path]:
 
 
 @pytest.fixture(scope="module")
-def peer(house: Path) -> Iterator[Client]:
-    with client(house) as found:
+def peer(daemon_home: Path) -> Iterator[Client]:
+    with client(daemon_home) as found:
         greet(found, {})
         assert not found.call("create_session", name="main", backend="pty")["isError"]
         yield found
@@ -50,15 +50,15 @@ def refused(peer: Client, command: str) -> dict[str, str]:
     return error_of(peer.call("execute_command", session_id="main", command=command))
 
 
-def test_its_decisions_hold_with_their_reasons(house: Path, peer: Client) -> None:
+def test_its_decisions_hold_with_their_reasons(daemon_home: Path, peer: Client) -> None:
     assert not peer.call("execute_command", session_id="main", command="true")["isError"]
     denied = refused(peer, "echo forbidden")
     assert denied["code"] == "denied"
     assert "denied by hook: Never that." in denied["message"]
     assert refused(peer, "echo perhaps")["code"] == "consent_needed"
-    question = asking.approvals(house)["questions"][-1]
+    question = asking.approvals(daemon_home)["questions"][-1]
     assert (question["rule"], "Is that so?" in question["message"]) == ("hook", True)
-    asking.approve(house, question)
+    asking.approve(daemon_home, question)
     assert not peer.call("execute_command", session_id="main", command="echo perhaps")["isError"]
 
 
@@ -66,7 +66,7 @@ def test_what_the_rules_deny_stays_denied(peer: Client) -> None:
     assert "denied by no" in refused(peer, "reboot")["message"]
 
 
-def test_a_broken_one_denies_and_says_so_and_what_runs_can_be_ended(house: Path, peer: Client) -> None:
+def test_a_broken_one_denies_and_says_so_and_what_runs_can_be_ended(daemon_home: Path, peer: Client) -> None:
     failed = refused(peer, "echo broken")
     assert failed["code"] == "hook_failed"
     assert "failed, so nothing was run: it ended with status 7" in failed["message"]
@@ -75,29 +75,29 @@ def test_a_broken_one_denies_and_says_so_and_what_runs_can_be_ended(house: Path,
     assert not peer.call("close_session", session_id="second")["isError"]
 
 
-def test_it_sees_the_call_without_secrets(house: Path, peer: Client) -> None:
+def test_it_sees_the_call_without_secrets(daemon_home: Path, peer: Client) -> None:
     secret = "ghp_" + "A1b2C3d4" * 4 + "E5f6"
     peer.call("execute_command", session_id="main", command=f"true {secret}")
-    asked = [json.loads(line) for line in (house / "asked").read_text().splitlines()]
+    asked = [json.loads(line) for line in (daemon_home / "asked").read_text().splitlines()]
     found = asked[-1]
     assert secret not in json.dumps(asked)
     assert found["tool"] == "execute_command"
     assert found["arguments"]["command"].startswith("true ")
     assert (found["principal"]["kind"], found["session"]["name"], found["box"]["level"]) == ("mcp", "main", "none")
     assert found["decision"]["verdict"] == "allow"
-    assert found["directory"] == str(house)
+    assert found["directory"] == str(daemon_home)
 
 
-def test_the_verbs_tell_of_it_and_are_bound_by_it(house: Path, peer: Client) -> None:
-    assert f"Asked before each call: {house}/.config/ai-session/hook" in person(house, "policy", "show")
-    assert "denied by hook: Never that." in person(house, "exec", "main", "--", "echo", "forbidden", code=None)
+def test_the_verbs_tell_of_it_and_are_bound_by_it(daemon_home: Path, peer: Client) -> None:
+    assert f"Asked before each call: {daemon_home}/.config/ai-session/hook" in person(daemon_home, "policy", "show")
+    assert "denied by hook: Never that." in person(daemon_home, "exec", "main", "--", "echo", "forbidden", code=None)
     assert "denied by hook: Never that." in person(
-        house, "sandbox", "--profile", "workspace", "--", "echo", "forbidden", code=125
+        daemon_home, "sandbox", "--profile", "workspace", "--", "echo", "forbidden", code=125
     )
 
 
-def test_one_that_is_missing_lets_nothing_run_but_everything_can_be_ended(world: Path) -> None:
-    made = new_home(world)
+def test_one_that_is_missing_lets_nothing_run_but_everything_can_be_ended(homes: Path) -> None:
+    made = new_home(homes)
     hook = made / ".config/ai-session/hook"
     hook.write_text(HOOK.format(home=made))
     hook.chmod(0o755)

@@ -41,24 +41,24 @@ clients = ["looker"]
 
 
 @pytest.fixture(scope="module")
-def place(world: Path) -> Iterator[Path]:
-    made = new_home(world, CONFIG)
+def module_home(homes: Path) -> Iterator[Path]:
+    made = new_home(homes, CONFIG)
     yield made
     stop_daemons(made)
 
 
 @pytest.fixture
-def house(place: Path) -> Iterator[Path]:
+def daemon_home(module_home: Path) -> Iterator[Path]:
     """A home whose policy asks, with a daemon that has the configured mode, no sessions and no questions."""
-    yield place
-    change(place, "workspace")
-    asking.as_before(place)
+    yield module_home
+    change(module_home, "workspace")
+    asking.as_before(module_home)
 
 
 @pytest.fixture
-def own(world: Path) -> Iterator[Path]:
+def own(homes: Path) -> Iterator[Path]:
     """The same with a daemon for one test."""
-    made = new_home(world, CONFIG)
+    made = new_home(homes, CONFIG)
     yield made
     stop_daemons(made)
 
@@ -69,9 +69,9 @@ def run(peer: Client, command: str = "true") -> str:
     return error_of(result)["code"] if result["isError"] else str(result["structuredContent"]["exit_code"])
 
 
-def change(house: Path, mode: str) -> None:
+def change(daemon_home: Path, mode: str) -> None:
     """Set the mode as a person, without the second that a verb takes."""
-    assert asking.typed(house, "policy", mode=mode)["mode"] == mode
+    assert asking.typed(daemon_home, "policy", mode=mode)["mode"] == mode
 
 
 def opened(peer: Client) -> None:
@@ -79,44 +79,46 @@ def opened(peer: Client) -> None:
     assert not peer.call("create_session", name="main", backend="pty")["isError"]
 
 
-def test_a_mode_holds_at_once_for_a_client_that_is_connected(house: Path) -> None:
-    with client(house) as peer:
+def test_a_mode_holds_at_once_for_a_client_that_is_connected(daemon_home: Path) -> None:
+    with client(daemon_home) as peer:
         opened(peer)
         assert run(peer) == "0"
-        assert "Configured is workspace." in person(house, "policy", "mode", "read-only")
+        assert "Configured is workspace." in person(daemon_home, "policy", "mode", "read-only")
         assert run(peer) == "denied"
         assert not peer.call("list_sessions")["isError"]
         assert {"execute_command"} <= {tool["name"] for tool in peer.result("tools/list")["tools"]}
-        change(house, "workspace")
+        change(daemon_home, "workspace")
         assert (run(peer), run(peer, "echo $HOME")) == ("0", "consent_needed")
-        change(house, "trusted")
+        change(daemon_home, "trusted")
         assert run(peer, "echo $HOME") == "0"
-        person(house, "policy", "mode", "yolo", code=2)
-        assert person(house, "policy", "mode").startswith("trusted\n")
+        person(daemon_home, "policy", "mode", "yolo", code=2)
+        assert person(daemon_home, "policy", "mode").startswith("trusted\n")
 
 
-def test_what_is_shown_and_recorded(house: Path) -> None:
-    with client(house) as peer:
+def test_what_is_shown_and_recorded(daemon_home: Path) -> None:
+    with client(daemon_home) as peer:
         opened(peer)
-        (newest,) = json.loads(person(house, "audit", "tail", "-n", "1", "--json"))
-        before = asking.control(house, "policy")
-        assert "runs\tallow\tcommands true, echo *" in person(house, "policy", "show")
-        change(house, "ask-all")
-        after = json.loads(person(house, "policy", "show", "--json"))
+        (newest,) = json.loads(person(daemon_home, "audit", "tail", "-n", "1", "--json"))
+        before = asking.control(daemon_home, "policy")
+        assert "runs\tallow\tcommands true, echo *" in person(daemon_home, "policy", "show")
+        change(daemon_home, "ask-all")
+        after = json.loads(person(daemon_home, "policy", "show", "--json"))
         assert (after["mode"], after["configured_mode"]) == ("ask-all", "workspace")
         assert (after["daemon"], after["file_differs"]) == (True, False)
         assert after["configured_sha256"] == before["policy_sha256"] != after["policy_sha256"]
-        assert "warn\tpolicy\tmode ask-all, 3 rules; configured is workspace" in person(house, "doctor", code=None)
-        assert '"default:ask-all"' in person(house, "policy", "explain", "--json", "--", "make")
-        records = json.loads(person(house, "audit", "tail", "-n", "1000", "--json"))
+        assert "warn\tpolicy\tmode ask-all, 3 rules; configured is workspace" in person(
+            daemon_home, "doctor", code=None
+        )
+        assert '"default:ask-all"' in person(daemon_home, "policy", "explain", "--json", "--", "make")
+        records = json.loads(person(daemon_home, "audit", "tail", "-n", "1000", "--json"))
         records = [r for r in records if r["seq"] > newest["seq"]]
         (begun,) = [r for r in records if r["event"] == "tool.start" and r["tool"] == "policy" and r["args"]]
         (ended,) = [r for r in records if r["event"] == "tool.end" and r["start"] == begun["seq"]]
         assert (begun["args"], begun["actor"]["kind"]) == ({"name": "ask-all"}, "person")
         assert (ended["outcome"], ended["mode"], ended["decision"]["mode"]) == ("ok", "ask-all", "workspace")
-        file = house / ".config/ai-session/config.toml"
+        file = daemon_home / ".config/ai-session/config.toml"
         file.write_text(CONFIG.replace('"echo *"', '"echo"'))
-        assert "ai-session daemon restart" in person(house, "policy", "show")
+        assert "ai-session daemon restart" in person(daemon_home, "policy", "show")
         file.write_text(CONFIG)
 
 
@@ -139,96 +141,96 @@ def test_what_was_tightened_stays_so_when_the_daemon_is_killed_and_what_was_loos
     assert "main" in person(own, "ls")
 
 
-def test_clients_and_sessions_tighten_but_never_loosen(house: Path) -> None:
-    with client(house, far=False) as near:  # so the test itself, and the verbs it starts, are a client
+def test_clients_and_sessions_tighten_but_never_loosen(daemon_home: Path) -> None:
+    with client(daemon_home, far=False) as near:  # so the test itself, and the verbs it starts, are a client
         opened(near)
-        change(house, "ask-all")
-        assert asking.insider(house, "policy", "mode", "read-only", code=0).startswith("read-only")
+        change(daemon_home, "ask-all")
+        assert asking.insider(daemon_home, "policy", "mode", "read-only", code=0).startswith("read-only")
         for mode in ("ask-all", "workspace", "trusted"):
-            assert "only a person may loosen" in asking.control(house, "policy", mode=mode)["message"]
-        refused = person(house, "policy", "mode", "trusted", code=1)
+            assert "only a person may loosen" in asking.control(daemon_home, "policy", mode=mode)["message"]
+        refused = person(daemon_home, "policy", "mode", "trusted", code=1)
         assert "a client cannot answer for its person" in refused
         assert run(near) == "denied"
-    assert "only a person may loosen" in asking.insider(house, "policy", "mode", "workspace", code=1)
-    change(house, "workspace")
+    assert "only a person may loosen" in asking.insider(daemon_home, "policy", "mode", "workspace", code=1)
+    change(daemon_home, "workspace")
 
 
-def test_a_client_is_known_before_it_calls_anything(house: Path) -> None:
-    with client(house, far=False) as near:
+def test_a_client_is_known_before_it_calls_anything(daemon_home: Path) -> None:
+    with client(daemon_home, far=False) as near:
         greet(near, {})
-        assert "only a person may loosen" in asking.control(house, "policy", mode="trusted")["message"]
+        assert "only a person may loosen" in asking.control(daemon_home, "policy", mode="trusted")["message"]
 
 
-def test_a_client_of_another_daemon_makes_nobody_a_client_of_this_one(house: Path, own: Path) -> None:
+def test_a_client_of_another_daemon_makes_nobody_a_client_of_this_one(daemon_home: Path, own: Path) -> None:
     env = {**asking.living_in(own), "PYTHONPATH": str(asking.ROOT)}
     # In the test's own group: whatever the test starts belongs to that client, and so do the tests beside it.
     with Client(env=env, cwd=own, process_group=os.getpgrp()) as near:
         greet(near, {})
         assert "only a person may loosen" in person(own, "policy", "mode", "trusted", code=1)
-        assert person(house, "policy", "mode", "trusted").startswith("trusted")
+        assert person(daemon_home, "policy", "mode", "trusted").startswith("trusted")
 
 
-def test_a_command_of_a_session_tightens_but_does_not_loosen(house: Path) -> None:
-    with client(house) as peer:
+def test_a_command_of_a_session_tightens_but_does_not_loosen(daemon_home: Path) -> None:
+    with client(daemon_home) as peer:
         opened(peer)
-        change(house, "trusted")
+        change(daemon_home, "trusted")
         line = " ".join(asking.VERBS)
         assert run(peer, f"env -u AI_SESSION_ID {line} policy mode ask-all") == "0"
-        change(house, "trusted")
-        change(house, "workspace")
+        change(daemon_home, "trusted")
+        change(daemon_home, "workspace")
         for words in ("env -u AI_SESSION_ID", "setsid -w"):
             command = f"{words} {line} policy mode trusted"
             assert run(peer, command) == "consent_needed"
-            (question,) = asking.approvals(house)["questions"]
-            asking.approve(house, question)
+            (question,) = asking.approvals(daemon_home)["questions"]
+            asking.approve(daemon_home, question)
             assert run(peer, command) == "1"
-        assert asking.control(house, "policy")["mode"] == "workspace"
+        assert asking.control(daemon_home, "policy")["mode"] == "workspace"
 
 
-def test_questions_are_answered_in_every_mode(house: Path) -> None:
+def test_questions_are_answered_in_every_mode(daemon_home: Path) -> None:
     """Read-only lets looking be, and a rule may ask even about that."""
-    with client(house) as peer:
+    with client(daemon_home) as peer:
         greet(peer, {}, name="looker")
-        change(house, "read-only")
+        change(daemon_home, "read-only")
         for verb, code in (("approve", ""), ("reject", "denied")):
             assert error_of(peer.call("list_sessions"))["code"] == "consent_needed"
-            (question,) = asking.approvals(house)["questions"]
-            person(house, verb, question["question_id"])
+            (question,) = asking.approvals(daemon_home)["questions"]
+            person(daemon_home, verb, question["question_id"])
             result = peer.call("list_sessions")
             assert (error_of(result)["code"] if result["isError"] else "") == code
         assert error_of(peer.call("list_sessions"))["code"] == "consent_needed"
-        (question,) = asking.approvals(house)["questions"]
-        person(house, "approve", question["question_id"], "--always")
-        (grant,) = asking.approvals(house)["grants"]
-        person(house, "reject", grant["grant_id"])
+        (question,) = asking.approvals(daemon_home)["questions"]
+        person(daemon_home, "approve", question["question_id"], "--always")
+        (grant,) = asking.approvals(daemon_home)["grants"]
+        person(daemon_home, "reject", grant["grant_id"])
         assert error_of(peer.call("list_sessions"))["code"] == "consent_needed"
 
 
-def test_a_state_of_another_mode_is_asked_about_anew_or_denied(house: Path) -> None:
-    with client(house) as peer:
+def test_a_state_of_another_mode_is_asked_about_anew_or_denied(daemon_home: Path) -> None:
+    with client(daemon_home) as peer:
         opened(peer)
         call = {**modern({"session_id": "main", "command": "make"}), "name": "execute_command"}
         state = peer.result("tools/call", call)["requestState"]
         answered = {**call, "requestState": state, "inputResponses": {"decision": asking.decide("once")}}
-        change(house, "read-only")
+        change(daemon_home, "read-only")
         assert error_of(peer.result("tools/call", answered))["code"] == "denied"
-        change(house, "ask-all")
+        change(daemon_home, "ask-all")
         assert peer.result("tools/call", answered)["resultType"] == "input_required"
 
 
-def test_a_call_that_waits_for_an_answer_is_overtaken_by_another_mode(house: Path) -> None:
-    with client(house) as peer:
+def test_a_call_that_waits_for_an_answer_is_overtaken_by_another_mode(daemon_home: Path) -> None:
+    with client(daemon_home) as peer:
         greet(peer, asking.FORMS)
         assert not peer.call("create_session", name="main", backend="pty")["isError"]
         given = {"session_id": "main", "command": "touch made"}
         wanted = peer.request("tools/call", {"name": "execute_command", "arguments": given})
         asked = asking.form(peer)
-        change(house, "read-only")
+        change(daemon_home, "read-only")
         withdrawn, answer = peer.read(), peer.read()
         assert withdrawn["params"]["requestId"] == asked["id"]
         assert answer["id"] == wanted
         assert "the policy was changed while" in error_of(answer["result"])["message"]
         asking.fill(peer, asked, asking.decide("always"))
         assert peer.result("ping") == {}
-        assert asking.approvals(house) == {"questions": [], "grants": []}
-        assert not (house / "made").exists()
+        assert asking.approvals(daemon_home) == {"questions": [], "grants": []}
+        assert not (daemon_home / "made").exists()

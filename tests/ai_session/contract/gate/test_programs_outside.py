@@ -65,7 +65,7 @@ def test_where_ai_session_lies_in_the_workspace_a_box_cannot_change_it(home: Pat
     # As an editable installation: the packages are those of the workspace, what they need is that of this environment.
     packages = project / f".venv/lib/python{sys.version_info.major}.{sys.version_info.minor}/site-packages"
     (packages / "here.pth").write_text(f"{project}\n{sysconfig.get_path('purelib')}\n")
-    planted = " ".join(f"{place}/planted" for place in ("agentwire", "ai_session", "ccswarm", ".venv"))
+    planted = " ".join(f"{location}/planted" for location in ("agentwire", "ai_session", "ccswarm", ".venv"))
     script = f"touch work {planted}; mv .venv moved; mv ai_session moved; mv agentwire moved"
     # A person's own line opens one of them.
     (home / ".config/ai-session/config.toml").write_text('[sandbox]\nprotected = ["!/ccswarm/"]\n')

@@ -37,8 +37,8 @@ Two = tuple[Client, Client, str]
 
 
 @pytest.fixture(scope="module")
-def place(world: Path) -> Iterator[Path]:
-    made = new_home(world, CONFIG)
+def module_home(homes: Path) -> Iterator[Path]:
+    made = new_home(homes, CONFIG)
     yield made
     stop_daemons(made)
 
@@ -54,14 +54,14 @@ def slow(home: Path) -> Iterator[Two]:
 
 
 @pytest.fixture
-def two(place: Path) -> Iterator[Two]:
+def two(module_home: Path) -> Iterator[Two]:
     """Clients of whom nobody has heard, one and other, in a home with these limits; a name for a session."""
-    yield from clients(place)
+    yield from clients(module_home)
 
 
-def clients(place: Path) -> Iterator[Two]:
+def clients(module_home: Path) -> Iterator[Two]:
     number = next(NUMBERS)
-    with client(place) as one, client(place) as other:
+    with client(module_home) as one, client(module_home) as other:
         greet(one, {}, name=f"one-{number}")
         greet(other, {}, name=f"other-{number}")
         yield one, other, f"s-{number}"
@@ -138,7 +138,7 @@ def test_output(two: Two) -> None:
     allowed(other.call("list_sessions"))
 
 
-def test_questions_count_by_name_and_by_connection(two: Two, place: Path) -> None:
+def test_questions_count_by_name_and_by_connection(two: Two, module_home: Path) -> None:
     one, other, session = two
     allowed(one.call("create_session", name=session, backend="pty"))
     deploy: dict[str, Any] = {"session_id": session, "command": "deploy"}
@@ -146,19 +146,19 @@ def test_questions_count_by_name_and_by_connection(two: Two, place: Path) -> Non
     assert 0 < refused(one.call("execute_command", **deploy), "questions") <= 60
     call = {**modern(deploy, name="somebody-else"), "name": "execute_command"}
     refused(one.result("tools/call", call), "questions")
-    (first,) = asking.approvals(place)["questions"]
-    with client(place) as again:
+    (first,) = asking.approvals(module_home)["questions"]
+    with client(module_home) as again:
         greet(again, FORMS, name=first["client"])
         refused(again.call("execute_command", **deploy), "questions")
     assert error_of(other.call("execute_command", **deploy))["code"] == "consent_needed"
-    person(place, "approve", first["question_id"])
+    person(module_home, "approve", first["question_id"])
     allowed(one.call("execute_command", **deploy))
-    (second,) = asking.approvals(place)["questions"]
+    (second,) = asking.approvals(module_home)["questions"]
     assert first["client"].replace("one", "other") == second["client"]
 
 
-def test_a_person_at_the_command_line_is_not_held_up_by_clients(two: Two, place: Path) -> None:
+def test_a_person_at_the_command_line_is_not_held_up_by_clients(two: Two, module_home: Path) -> None:
     one, _, _ = two
     looked_too_often(one)
-    person(place, "ls")
-    person(place, "approvals")
+    person(module_home, "ls")
+    person(module_home, "approvals")

@@ -61,8 +61,8 @@ def closed_port() -> int:
 def test_calls_arrive_in_the_clients_trace_with_their_parts_and_are_counted(home: Path) -> None:
     config = home / ".config/ai-session/config.toml"
     with Collector() as collector:
-        told = f'[telemetry]\nendpoint = "{collector.url}/"\nheaders = {{ x-team = "terminals" }}\n'
-        config.write_text(config.read_text() + told)
+        reported = f'[telemetry]\nendpoint = "{collector.url}/"\nheaders = {{ x-team = "terminals" }}\n'
+        config.write_text(config.read_text() + reported)
         agent = {"ai-session/agent": "writer"}
         meta = {"traceparent": f"00-{TRACE}-{SPAN}-01", "tracestate": "v=1", **agent}
         with client(home, OTEL_RESOURCE_ATTRIBUTES="deployment.environment=test") as one:
@@ -134,7 +134,7 @@ def test_no_planted_secret_arrives(home: Path) -> None:
     places = Places()
     for body in collector.bodies:
         places.add("export", body)
-    assert not places.told()
+    assert not places.revealed()
 
 
 @pytest.mark.torture

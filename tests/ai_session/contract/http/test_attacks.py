@@ -23,16 +23,16 @@ IMPATIENT = {"head": 0.2, "body": 0.2, "rest": 0.2}
 
 
 @pytest.fixture(scope="module")
-def house(world: Path) -> Iterator[Path]:
-    home = new_home(world, UNBOXED)
+def daemon_home(homes: Path) -> Iterator[Path]:
+    home = new_home(homes, UNBOXED)
     yield home
     stop_daemons(home)
 
 
 @asynccontextmanager
-async def attacked(house: Path, **settings: Any) -> AsyncGenerator[tuple[Here, str]]:
+async def attacked(daemon_home: Path, **settings: Any) -> AsyncGenerator[tuple[Here, str]]:
     """A front and a token for it; afterwards it must still answer who has one."""
-    async with running(house, **settings) as here:
+    async with running(daemon_home, **settings) as here:
         assert here.tokens
         token = here.tokens.give("alice")
         yield here, token
@@ -47,8 +47,8 @@ def head(here: Here, method: str = "POST", path: str = "/mcp", **more: str) -> b
     return f"{method} {path} HTTP/1.1\r\n".encode() + b"".join(f"{n}: {v}\r\n".encode() for n, v in fields.items())
 
 
-async def test_without_a_token_that_holds_nothing_is_told(house: Path) -> None:
-    async with attacked(house) as (here, token):
+async def test_without_a_token_that_holds_nothing_is_told(daemon_home: Path) -> None:
+    async with attacked(daemon_home) as (here, token):
         assert here.tokens
         elsewhere = here.tokens.give("mallory", resource="https://other.example/mcp")
         over = here.tokens.give("mallory", seconds=-5)
@@ -68,8 +68,8 @@ async def test_without_a_token_that_holds_nothing_is_told(house: Path) -> None:
         assert basic.status_code == 401
 
 
-async def test_a_session_is_its_owners(house: Path) -> None:
-    async with attacked(house) as (here, alice):
+async def test_a_session_is_its_owners(daemon_home: Path) -> None:
+    async with attacked(daemon_home) as (here, alice):
         assert here.tokens
         session = await here.handshake(alice)
         mallory = here.tokens.give("mallory")
@@ -85,8 +85,8 @@ async def test_a_session_is_its_owners(house: Path) -> None:
         assert (await here.post(called("list_sessions"), alice, session)).status_code == 200
 
 
-async def test_names_and_pages_of_others_are_refused_before_anything(house: Path) -> None:
-    async with attacked(house, allowed_origins=("https://app.example.org",)) as (here, token):
+async def test_names_and_pages_of_others_are_refused_before_anything(daemon_home: Path) -> None:
+    async with attacked(daemon_home, allowed_origins=("https://app.example.org",)) as (here, token):
         for host in (
             "evil.example",
             "evil.example:8765",
@@ -101,14 +101,14 @@ async def test_names_and_pages_of_others_are_refused_before_anything(house: Path
         for origin in ("http://evil.example", "null", "http://127.0.0.1", "http://localhost:1", "file://", "[", ""):
             answer = await here.modern("tools/list", token=token, Origin=origin)
             assert answer.status_code == 403, origin
-        for origin in (here.place.base_url, "https://app.example.org"):
+        for origin in (here.address.base_url, "https://app.example.org"):
             assert (await here.modern("tools/list", token=token, Origin=origin)).status_code == 200
-        health = f"{here.place.base_url}/health"
+        health = f"{here.address.base_url}/health"
         assert (await here.http.get(health, headers={"Host": "evil.example"})).status_code == 421
 
 
-async def test_headers_must_say_what_the_body_says(house: Path) -> None:
-    async with attacked(house) as (here, token):
+async def test_headers_must_say_what_the_body_says(daemon_home: Path) -> None:
+    async with attacked(daemon_home) as (here, token):
         params = {"name": "list_sessions", "arguments": {}}
         for wrong in (
             {"Mcp-Name": "close_session"},
@@ -128,8 +128,8 @@ async def test_headers_must_say_what_the_body_says(house: Path) -> None:
         assert (await here.raw(twice + sent)).startswith(b"HTTP/1.1 400 ")
 
 
-async def test_bodies_that_are_too_long_or_no_messages(house: Path) -> None:
-    async with attacked(house, max_body_bytes=2048) as (here, token):
+async def test_bodies_that_are_too_long_or_no_messages(daemon_home: Path) -> None:
+    async with attacked(daemon_home, max_body_bytes=2048) as (here, token):
         declared = head(here, Authorization=f"Bearer {token}", Accept="*/*", Content_Length="99999999")
         async with here.line() as (reader, writer):
             writer.write(declared + b"\r\n")
@@ -177,8 +177,8 @@ async def test_bodies_that_are_too_long_or_no_messages(house: Path) -> None:
         assert silent.status_code == 406
 
 
-async def test_no_other_door_is_open(house: Path) -> None:
-    async with attacked(house) as (here, token):
+async def test_no_other_door_is_open(daemon_home: Path) -> None:
+    async with attacked(daemon_home) as (here, token):
         for method, path, status in (
             ("PUT", "/mcp", 405),
             ("PATCH", "/mcp", 405),
@@ -200,8 +200,8 @@ async def test_no_other_door_is_open(house: Path) -> None:
 
 
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")
-async def test_garbage_on_the_wire_ends_its_connection_only(house: Path) -> None:
-    async with attacked(house, seconds=IMPATIENT) as (here, _):
+async def test_garbage_on_the_wire_ends_its_connection_only(daemon_home: Path) -> None:
+    async with attacked(daemon_home, seconds=IMPATIENT) as (here, _):
         for garbage in (
             b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + b"\x00" * 200,
             b"GET\r\n\r\n",
@@ -220,8 +220,8 @@ async def test_garbage_on_the_wire_ends_its_connection_only(house: Path) -> None
             assert not [leak for leak in LEAKS if leak.encode() in answer], answer
 
 
-async def test_slow_clients_are_not_waited_for(house: Path) -> None:
-    async with attacked(house, seconds=IMPATIENT) as (here, token):
+async def test_slow_clients_are_not_waited_for(daemon_home: Path) -> None:
+    async with attacked(daemon_home, seconds=IMPATIENT) as (here, token):
         begun = head(here, Authorization=f"Bearer {token}", Accept="*/*", Content_Length="400")
         assert await here.raw(b"") == b"HTTP/1.1 408 Request Timeout\r\nconnection: close\r\ncontent-length: 0\r\n\r\n"
         assert (await here.raw(begun)).startswith(b"HTTP/1.1 408 ")
@@ -239,8 +239,8 @@ async def test_slow_clients_are_not_waited_for(house: Path) -> None:
             await reader.read()
 
 
-async def test_idle_connections_starve_nobody(house: Path) -> None:
-    async with attacked(house, max_connections=50) as (here, token), AsyncExitStack() as held:
+async def test_idle_connections_starve_nobody(daemon_home: Path) -> None:
+    async with attacked(daemon_home, max_connections=50) as (here, token), AsyncExitStack() as held:
         for number in range(400):
             _, writer = await held.enter_async_context(here.line())
             if number % 2:
@@ -253,8 +253,8 @@ async def test_idle_connections_starve_nobody(house: Path) -> None:
             assert (await reader.readline()).startswith(b"HTTP/1.1 200 ")
 
 
-async def test_one_user_cannot_take_all(house: Path) -> None:
-    async with attacked(house, max_requests=4) as (here, token):
+async def test_one_user_cannot_take_all(daemon_home: Path) -> None:
+    async with attacked(daemon_home, max_requests=4) as (here, token):
         assert here.tokens
         greedy = here.tokens.give("greedy")
         streams: list[asyncio.Task[Any]] = []

@@ -27,15 +27,15 @@ RISKY = '[[policy.rules]]\nid = "risky"\ndecision = "ask"\ntools = ["resize_sess
 
 
 @pytest.fixture(scope="module")
-def house(world: Path) -> Iterator[Path]:
+def daemon_home(homes: Path) -> Iterator[Path]:
     """A home whose daemon serves all tests of this module."""
-    home = new_home(world, UNBOXED + RISKY)
+    home = new_home(homes, UNBOXED + RISKY)
     yield home
     stop_daemons(home)
 
 
-async def test_both_eras_by_raw_requests(house: Path) -> None:
-    async with running(house, signed=False) as here:
+async def test_both_eras_by_raw_requests(daemon_home: Path) -> None:
+    async with running(daemon_home, signed=False) as here:
         found = await here.modern("server/discover")
         assert found.status_code == 200, found.text
         assert "2026-07-28" in found.json()["result"]["supportedVersions"]
@@ -54,16 +54,16 @@ async def test_both_eras_by_raw_requests(house: Path) -> None:
 
 
 @pytest.mark.parametrize("mode", ["legacy", "auto", "2026-07-28"])
-async def test_the_official_client_runs_commands(house: Path, mode: Any) -> None:
-    async with running(house, signed=False) as here, Client(here.url, mode=mode) as client:
+async def test_the_official_client_runs_commands(daemon_home: Path, mode: Any) -> None:
+    async with running(daemon_home, signed=False) as here, Client(here.url, mode=mode) as client:
         await client.call_tool("create_session", {"name": mode, "backend": "pty"})
         result = await client.call_tool("execute_command", {"session_id": mode, "command": "echo $((6*7)); (exit 5)"})
         assert result.structured_content == {**result.structured_content, "output": "42\n", "exit_code": 5}
         assert (await client.call_tool("read_screen", {"session_id": "nowhere"})).is_error
 
 
-async def test_everybody_sees_their_own_sessions(house: Path) -> None:
-    async with running(house) as here:
+async def test_everybody_sees_their_own_sessions(daemon_home: Path) -> None:
+    async with running(daemon_home) as here:
         assert here.tokens
         alice, bob = here.tokens.give("alice"), here.tokens.give("bob")
         made = (await here.call("create_session", token=alice, name="mine", backend="pty"))["structuredContent"]
@@ -75,10 +75,10 @@ async def test_everybody_sees_their_own_sessions(house: Path) -> None:
         assert "mine" in str(await here.call("list_sessions", token=alice))
 
 
-async def test_a_call_beyond_the_scopes_is_recorded_and_asks_for_more(house: Path) -> None:
-    async with running(house) as here:
+async def test_a_call_beyond_the_scopes_is_recorded_and_asks_for_more(daemon_home: Path) -> None:
+    async with running(daemon_home) as here:
         assert here.tokens
-        reader, audit = here.tokens.give("carol", "sessions:read"), Audit(runtime(house))
+        reader, audit = here.tokens.give("carol", "sessions:read"), Audit(runtime(daemon_home))
         params = {"name": "create_session", "arguments": {"name": "c"}}
         refused = await here.modern("tools/call", params, reader)
         session = await here.handshake(reader)
@@ -88,7 +88,7 @@ async def test_a_call_beyond_the_scopes_is_recorded_and_asks_for_more(house: Pat
             challenge = answer.headers["www-authenticate"]
             assert challenge.startswith('Bearer error="insufficient_scope"'), challenge
             assert 'scope="sessions:read sessions:' in challenge
-            assert f'resource_metadata="{here.place.base_url}/.well-known/oauth-protected-resource/mcp"' in challenge
+            assert f'resource_metadata="{here.address.base_url}/.well-known/oauth-protected-resource/mcp"' in challenge
             assert answer.json()["error"]["data"]["required_scope"] in challenge
         assert (refused.json()["id"], again.json()["id"]) == (1, 5)
         assert (await here.call("list_sessions", token=reader))["structuredContent"]["sessions"] == []
@@ -97,13 +97,13 @@ async def test_a_call_beyond_the_scopes_is_recorded_and_asks_for_more(house: Pat
 
 
 @pytest.mark.parametrize("era", ["modern", "legacy"])
-async def test_a_client_that_goes_away_gives_up_its_wait_and_not_its_command(house: Path, era: str) -> None:
-    async with running(house) as here:
+async def test_a_client_that_goes_away_gives_up_its_wait_and_not_its_command(daemon_home: Path, era: str) -> None:
+    async with running(daemon_home) as here:
         assert here.tokens
         token = here.tokens.give("dave")
         await here.call("create_session", token=token, name=era, backend="pty")
         arguments = {"session_id": era, "command": "read line; echo got $line", "timeout_seconds": 50}
-        before = given_up(house)
+        before = given_up(daemon_home)
         if era == "modern":
             params = {"name": "execute_command", "arguments": arguments}
             asking = asyncio.create_task(here.modern("tools/call", params, token))
@@ -118,7 +118,7 @@ async def test_a_client_that_goes_away_gives_up_its_wait_and_not_its_command(hou
             await pause_awaited()
         asking.cancel()
         await asyncio.wait([asking])
-        while given_up(house) == before:
+        while given_up(daemon_home) == before:
             await here.call("list_sessions", token=token)
             await pause_awaited()
         typed = await here.call("send_input", token=token, session_id=era, text="on\n")
@@ -127,21 +127,21 @@ async def test_a_client_that_goes_away_gives_up_its_wait_and_not_its_command(hou
         assert "got on" in read["structuredContent"]["output"]
 
 
-def given_up(house: Path) -> int:
+def given_up(daemon_home: Path) -> int:
     """Calls whose end says that nobody waits for them any more."""
-    found = records(lines(runtime(house) / "audit"))
+    found = records(lines(runtime(daemon_home) / "audit"))
     return sum(each["event"] == "tool.end" and each["outcome"] == "cancelled" for each in found)
 
 
 @pytest.mark.parametrize("mode", ["legacy", "auto"])
-async def test_a_person_behind_the_client_is_asked(house: Path, mode: Any) -> None:
+async def test_a_person_behind_the_client_is_asked(daemon_home: Path, mode: Any) -> None:
     asked: list[str] = []
 
     async def answer(_: Any, params: Any) -> ElicitResult:
         asked.append(params.message)
         return ElicitResult(action="accept", content={"decision": "once"})
 
-    async with running(house) as here:
+    async with running(daemon_home) as here:
         assert here.tokens
         signed = httpx2.AsyncClient(
             headers={"Authorization": f"Bearer {here.tokens.give('grace')}"}, timeout=BOUND_SECONDS
@@ -158,8 +158,8 @@ async def test_a_person_behind_the_client_is_asked(house: Path, mode: Any) -> No
     assert "resize_session" in asked[0]
 
 
-async def test_progress_rises_while_a_call_waits(house: Path) -> None:
-    async with running(house, signed=False, heartbeat_seconds=0.05) as here:
+async def test_progress_rises_while_a_call_waits(daemon_home: Path) -> None:
+    async with running(daemon_home, signed=False, heartbeat_seconds=0.05) as here:
         await here.call("create_session", name="beat", backend="pty")
         session = await here.handshake()
         for modern in (True, False):
@@ -169,10 +169,10 @@ async def test_progress_rises_while_a_call_waits(house: Path) -> None:
                 "arguments": {"session_id": "beat", "command": "sleep 0.3", "timeout_seconds": 20},
             }
             if modern:
-                told = await here.modern("tools/call", params)
+                reported = await here.modern("tools/call", params)
             else:
-                told = await here.post({**called(""), "params": params}, session=session)
-            *beats, last = answers_in(told.text)
+                reported = await here.post({**called(""), "params": params}, session=session)
+            *beats, last = answers_in(reported.text)
             assert last["result"]["structuredContent"]["status"] == "finished"
             steps = [beat["params"]["progress"] for beat in beats]
             assert steps == sorted(steps)
@@ -180,15 +180,15 @@ async def test_progress_rises_while_a_call_waits(house: Path) -> None:
             assert {beat["params"]["progressToken"] for beat in beats} == {"p"}
 
 
-async def test_changes_are_heard_in_both_eras_and_end_in_order(house: Path) -> None:
+async def test_changes_are_heard_in_both_eras_and_end_in_order(daemon_home: Path) -> None:
     heard = asyncio.Event()
 
-    async def told(message: Any) -> None:
+    async def reported(message: Any) -> None:
         if "list_changed" in str(getattr(message, "method", "")):
             heard.set()
 
-    async with running(house, signed=False) as here:
-        async with Client(here.url, mode="legacy", message_handler=told) as client:
+    async with running(daemon_home, signed=False) as here:
+        async with Client(here.url, mode="legacy", message_handler=reported) as client:
             await client.list_tools()
             while not heard.is_set():
                 made = await here.call("create_session", name="brief", backend="pty")
@@ -214,46 +214,46 @@ async def test_changes_are_heard_in_both_eras_and_end_in_order(house: Path) -> N
 
 
 @pytest.mark.parametrize("path", ["/mcp", "/sse"])
-async def test_a_stream_that_only_listens_ends_whole_when_the_front_leaves(house: Path, path: str) -> None:
-    async with running(house, signed=False, legacy_sse=True) as here:
+async def test_a_stream_that_only_listens_ends_whole_when_the_front_leaves(daemon_home: Path, path: str) -> None:
+    async with running(daemon_home, signed=False, legacy_sse=True) as here:
         session = await here.handshake()
         headers = here.headers(**{"Mcp-Session-Id": session})
-        async with here.http.stream("GET", f"{here.place.base_url}{path}", headers=headers) as stream:
+        async with here.http.stream("GET", f"{here.address.base_url}{path}", headers=headers) as stream:
             assert stream.status_code == 200
             here.front.stop()
             async for _ in stream.aiter_raw():  # raises where the last chunk is missing
                 pass
 
 
-async def test_the_transport_of_2024_is_served_where_it_is_asked_for(house: Path) -> None:
+async def test_the_transport_of_2024_is_served_where_it_is_asked_for(daemon_home: Path) -> None:
     from mcp.client.session import ClientSession
     from mcp.client.sse import sse_client
 
-    async with running(house, legacy_sse=True) as here:
+    async with running(daemon_home, legacy_sse=True) as here:
         assert here.tokens
         token = here.tokens.give("erin")
         headers = {"Authorization": f"Bearer {token}"}
         async with (
-            sse_client(f"{here.place.base_url}/sse", headers=headers) as streams,
+            sse_client(f"{here.address.base_url}/sse", headers=headers) as streams,
             ClientSession(*streams) as session,
         ):
             await session.initialize()
             made = await session.call_tool("create_session", {"name": "old", "backend": "pty"})
             assert made.structured_content
-        assert (await here.http.get(f"{here.place.base_url}/sse")).status_code == 401
-    async with running(house, signed=False) as here:
-        assert (await here.http.get(f"{here.place.base_url}/sse")).status_code == 404
+        assert (await here.http.get(f"{here.address.base_url}/sse")).status_code == 401
+    async with running(daemon_home, signed=False) as here:
+        assert (await here.http.get(f"{here.address.base_url}/sse")).status_code == 404
 
 
-async def test_health_says_whether_the_daemon_answers(house: Path) -> None:
-    async with running(house) as here:
-        answer = await here.http.get(f"{here.place.base_url}/health")
+async def test_health_says_whether_the_daemon_answers(daemon_home: Path) -> None:
+    async with running(daemon_home) as here:
+        answer = await here.http.get(f"{here.address.base_url}/health")
         assert (answer.status_code, answer.json()) == (200, {"status": "ok"})
 
 
-async def test_a_front_is_found_under_its_public_name(house: Path) -> None:
+async def test_a_front_is_found_under_its_public_name(daemon_home: Path) -> None:
     settings: dict[str, Any] = {"public_url": "https://mcp.example.org", "trusted_proxies": ("127.0.0.1",)}
-    async with running(house, **settings) as here:
+    async with running(daemon_home, **settings) as here:
         url = f"http://127.0.0.1:{here.port}/mcp"
         asked = await here.http.post(url, json={}, headers=here.headers(Host="mcp.example.org"))
         assert asked.status_code == 401

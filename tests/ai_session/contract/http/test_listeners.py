@@ -58,9 +58,9 @@ class Served:
 
 
 @contextmanager
-def serving(house: RpcHome, *words: str, script: str = "", talk: Talk = exchange, port: int = 0) -> Iterator[Served]:
-    env, line = {**CommandLine(house.home).env, "HOME": str(house.home)}, [*words, "--port", str(port)]
-    process = forked.piped("ai_session", line, cwd=house.workspace, env=env, script=script)
+def serving(rpc_home: RpcHome, *words: str, script: str = "", talk: Talk = exchange, port: int = 0) -> Iterator[Served]:
+    env, line = {**CommandLine(rpc_home.home).env, "HOME": str(rpc_home.home)}, [*words, "--port", str(port)]
+    process = forked.piped("ai_session", line, cwd=rpc_home.workspace, env=env, script=script)
     try:
         assert process.stdout
         first = process.stdout.readline().decode()
@@ -79,21 +79,21 @@ RPC, FRONT = ("serve", "--rpc"), ("mcp-server", "--http")
 
 
 @pytest.fixture(scope="module")
-def house(world: Path) -> Iterator[RpcHome]:
-    house = new_rpc_home(world)
-    yield house
-    stop_daemons(house.home)
+def rpc_home(homes: Path) -> Iterator[RpcHome]:
+    rpc_home = new_rpc_home(homes)
+    yield rpc_home
+    stop_daemons(rpc_home.home)
 
 
 @pytest.fixture(scope="module")
-def rpc(house: RpcHome) -> Iterator[Served]:
-    with serving(house, *RPC) as served:
+def rpc(rpc_home: RpcHome) -> Iterator[Served]:
+    with serving(rpc_home, *RPC) as served:
         yield served
 
 
 @pytest.fixture(scope="module")
-def front(house: RpcHome) -> Iterator[Served]:
-    with serving(house, *FRONT) as served:
+def front(rpc_home: RpcHome) -> Iterator[Served]:
+    with serving(rpc_home, *FRONT) as served:
         yield served
 
 
@@ -102,19 +102,19 @@ def statuses(found: bytes) -> list[int]:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_no_page_has_a_tool_called(house: RpcHome, rpc: Served, name: str) -> None:
+def test_no_page_has_a_tool_called(rpc_home: RpcHome, rpc: Served, name: str) -> None:
     target = Target(rpc.port, "/rpc", json.dumps(WRITE).encode())
     found = exchange(rpc.address, (by_pages(target) | by_smugglers(target))[name], over=False)
     assert len(statuses(found)) == 1, found
     assert statuses(found)[0] in (400, 403, 405, 415, 421), found
-    assert not (house.workspace / "made").exists()
+    assert not (rpc_home.workspace / "made").exists()
 
 
-def test_a_program_has(house: RpcHome, rpc: Served) -> None:
+def test_a_program_has(rpc_home: RpcHome, rpc: Served) -> None:
     """What the test above must not see is what happens where nobody forges anything."""
     target = Target(rpc.port, "/rpc", json.dumps({**WRITE, "params": {"path": "own", "content": "x"}}).encode())
     assert statuses(exchange(rpc.address, target.allowed(), over=False)) == [200]
-    assert (house.workspace / "own").read_text() == "x"
+    assert (rpc_home.workspace / "own").read_text() == "x"
 
 
 @pytest.mark.parametrize("path", ["/mcp", "/register"])
@@ -157,17 +157,17 @@ def stranger(request: pytest.FixtureRequest) -> Any:
 
 
 @contextmanager
-def shared(house: RpcHome, stranger: Any, *words: str) -> Iterator[Served]:
+def shared(rpc_home: RpcHome, stranger: Any, *words: str) -> Iterator[Served]:
     """A server, and how somebody who is not this user talks to it."""
     if isinstance(stranger, int):
 
         def talk(address: tuple[str, int], data: bytes, *, over: bool = True) -> bytes:
             return exchange_as(stranger, "ai_session", address, data, over=over)
 
-        with serving(house, *words, talk=talk) as served:
+        with serving(rpc_home, *words, talk=talk) as served:
             yield served
     else:
-        with serving(house, *words, script=UNKNOWING) as served:
+        with serving(rpc_home, *words, script=UNKNOWING) as served:
             yield served
 
 
@@ -183,36 +183,36 @@ def said(served: Served, method: str, path: str, body: bytes | None = None, **he
     return int(head.split()[1]), rest
 
 
-def test_nobody_else_has_a_tool_called_or_listed(world: Path, stranger: Any) -> None:
-    house = new_rpc_home(world)
+def test_nobody_else_has_a_tool_called_or_listed(homes: Path, stranger: Any) -> None:
+    rpc_home = new_rpc_home(homes)
     try:
-        with shared(house, stranger, *RPC) as served:
+        with shared(rpc_home, stranger, *RPC) as served:
             for body in (WRITE, LISTED, [LISTED]):
                 for shown in ({}, {"Authorization": "Bearer guess"}, {"X_Api_Key": "guess"}):
                     status, rest = said(served, "POST", "/rpc", json.dumps(body).encode(), **shown)
                     assert status == 401
                     assert "ai-session token" in json.loads(rest)["error"]["message"]
-            assert not (house.workspace / "made").exists()
+            assert not (rpc_home.workspace / "made").exists()
             assert said(served, "GET", "/health") == (200, b'{"status":"ok"}')
             for method, path in (("GET", "/"), ("GET", "/mcp"), ("GET", "/docs"), ("POST", "/sse")):
                 assert said(served, method, path)[0] == 404
-            token = (runtime(house.home) / FILE).read_text().strip()
+            token = (runtime(rpc_home.home) / FILE).read_text().strip()
             for shown in ({"Authorization": f"Bearer {token}"}, {"X_Api_Key": token}):
                 status, rest = said(served, "POST", "/rpc", json.dumps(LISTED).encode(), **shown)
                 assert (status, b"filesystem.readFile" in rest) == (200, True)
-            told = CommandLine(house.home).json("token", "--renew")
+            reported = CommandLine(rpc_home.home).json("token", "--renew")
             assert said(served, "POST", "/rpc", json.dumps(LISTED).encode(), X_Api_Key=token)[0] == 401
             found = served.talk(
-                served.address, Target(served.port, "/rpc", b"[]").allowed(X_Api_Key=told["token"]), over=False
+                served.address, Target(served.port, "/rpc", b"[]").allowed(X_Api_Key=reported["token"]), over=False
             )
             assert statuses(found) == [400]
     finally:
-        stop_daemons(house.home)
+        stop_daemons(rpc_home.home)
 
 
 @pytest.mark.either("stranger")
-def test_nobody_else_gets_more_of_the_front_than_how_to_sign_in(house: RpcHome, stranger: Any) -> None:
-    with shared(house, stranger, *FRONT) as served:
+def test_nobody_else_gets_more_of_the_front_than_how_to_sign_in(rpc_home: RpcHome, stranger: Any) -> None:
+    with shared(rpc_home, stranger, *FRONT) as served:
         for shown in ({}, {"Authorization": "Bearer guess"}):
             for method, body in (("POST", json.dumps(GREETING).encode()), ("GET", None), ("DELETE", None)):
                 assert said(served, method, "/mcp", body, **shown)[0] == 401
@@ -223,8 +223,8 @@ def test_nobody_else_gets_more_of_the_front_than_how_to_sign_in(house: RpcHome, 
         for path, names in public.items():
             status, rest = said(served, "GET", path)
             assert (status, names <= set(json.loads(rest))) == (200, True)
-        CommandLine(house.home).run("token")
-        token = (runtime(house.home) / FILE).read_text().strip()
+        CommandLine(rpc_home.home).run("token")
+        token = (runtime(rpc_home.home) / FILE).read_text().strip()
         assert said(served, "POST", "/mcp", json.dumps(GREETING).encode(), Authorization=f"Bearer {token}")[0] == 401
 
 
@@ -232,17 +232,17 @@ def test_at_the_front_this_users_programs_sign_in_too(front: Served) -> None:
     assert said(front, "POST", "/mcp", json.dumps(GREETING).encode())[0] == 401
 
 
-def test_what_a_proxy_sends_on_is_nobodys(house: RpcHome, rpc: Served) -> None:
+def test_what_a_proxy_sends_on_is_nobodys(rpc_home: RpcHome, rpc: Served) -> None:
     assert said(rpc, "POST", "/rpc", json.dumps(LISTED).encode())[0] == 200
     for header in ("X_Forwarded_For", "Forwarded", "Via", "X_Real_IP"):
         assert said(rpc, "POST", "/rpc", json.dumps(LISTED).encode(), **{header: "192.0.2.1"})[0] == 401
-    file = house.home / ".config/ai-session/config.toml"
+    file = rpc_home.home / ".config/ai-session/config.toml"
     before = file.read_text()
     for setting in ('public_url = "https://mcp.example.org"', 'trusted_proxies = ["127.0.0.1"]'):
         file.write_text(f"{before}\n[http]\n{setting}\n")
         with socket.create_server(("127.0.0.1", 0)) as free:
             port = free.getsockname()[1]
-        with serving(house, *RPC, port=port) as served:
+        with serving(rpc_home, *RPC, port=port) as served:
             assert said(served, "POST", "/rpc", json.dumps(LISTED).encode())[0] == 401
     file.write_text(before)
 
@@ -265,26 +265,26 @@ except OSError as error:
     assert (status, json.loads(rest)["result"]["content"][0]["stdout"][:3]) == (200, "no ")
 
 
-def test_with_no_auth_everybody_of_this_machine_is_this_user(house: RpcHome) -> None:
+def test_with_no_auth_everybody_of_this_machine_is_this_user(rpc_home: RpcHome) -> None:
     for user in USERS[:1] if IS_ROOT else ():
-        with shared(house, user, *RPC, "--no-auth") as served:
+        with shared(rpc_home, user, *RPC, "--no-auth") as served:
             assert said(served, "POST", "/rpc", json.dumps(LISTED).encode())[0] == 200
 
 
 if IS_ROOT:  # nobody else can be somebody else
 
     @pytest.mark.parametrize("user", USERS)
-    def test_nobody_else_reads_the_token_or_reaches_a_socket(world: Path, user: int) -> None:
-        house = new_rpc_home(world)
-        line = CommandLine(house.home)
-        open_to_all = [world, house.home, house.home / ".local", house.home / ".local/state"]
+    def test_nobody_else_reads_the_token_or_reaches_a_socket(homes: Path, user: int) -> None:
+        rpc_home = new_rpc_home(homes)
+        line = CommandLine(rpc_home.home)
+        open_to_all = [homes, rpc_home.home, rpc_home.home / ".local", rpc_home.home / ".local/state"]
         modes = [path.stat().st_mode for path in open_to_all if path.exists()]
         with line:
             line.run("token")
             line.run("new", "kept", "--backend", "pty")
             for path in open_to_all:
                 path.chmod(0o755)
-            directory = runtime(house.home)
+            directory = runtime(rpc_home.home)
             assert ((directory / FILE).stat().st_mode & 0o777, directory.stat().st_mode & 0o777) == (0o600, 0o700)
             assert as_user(user, (directory / FILE).read_bytes).startswith(b"PermissionError")
             sockets = [path for path in directory.rglob("*") if path.is_socket()]
@@ -292,7 +292,7 @@ if IS_ROOT:  # nobody else can be somebody else
             for path in sockets:
                 assert as_user(user, partial(greeted, path)).startswith(b"PermissionError"), path
             line.end_sessions()
-        world.chmod(modes[0])
+        homes.chmod(modes[0])
 
 
 def greeted(path: Path) -> bytes:
@@ -302,14 +302,14 @@ def greeted(path: Path) -> bytes:
         return there.recv(1 << 12)
 
 
-def test_the_token_is_shown_at_a_terminal_when_it_is_made_and_not_again(world: Path) -> None:
-    house = new_rpc_home(world)
-    line = CommandLine(house.home)
+def test_the_token_is_shown_at_a_terminal_when_it_is_made_and_not_again(homes: Path) -> None:
+    rpc_home = new_rpc_home(homes)
+    line = CommandLine(rpc_home.home)
     with line:
         for first in (True, False):
-            person = line.spawn("serve", "--rpc", "--port", "0", "-w", str(house.workspace))
+            person = line.spawn("serve", "--rpc", "--port", "0", "-w", str(rpc_home.workspace))
             person.expect(b"Ctrl-C ends it")
-            token = (runtime(house.home) / FILE).read_bytes().strip()
+            token = (runtime(rpc_home.home) / FILE).read_bytes().strip()
             assert (token in (person.before or b"")) is first
             person.send(b"\x03")
             assert person.wait() == 0

@@ -239,9 +239,9 @@ async def test_401_says_where_and_what_to_ask_for(front: Front) -> None:
 
 def test_stepping_up_keeps_what_was_granted() -> None:
     challenges = Challenges(f"{BASE}/.well-known/oauth-protected-resource/mcp")
-    told = challenges.insufficient_scope("sessions:execute", ["sessions:read"])
-    assert 'error="insufficient_scope"' in told
-    assert 'scope="sessions:read sessions:execute"' in told
+    reported = challenges.insufficient_scope("sessions:execute", ["sessions:read"])
+    assert 'error="insufficient_scope"' in reported
+    assert 'scope="sessions:read sessions:execute"' in reported
 
 
 async def test_pages_have_no_scripts_and_cannot_be_framed(front: Front) -> None:

@@ -43,40 +43,40 @@ def killed(file: Path, lines: int, draw: random.Random) -> list[tuple[str, str]]
     """What a writer told before it was killed, some time after its ``lines``-th line."""
     with writer(file) as process:
         assert process.stdout is not None
-        told = [process.stdout.readline() for _ in range(lines)]
+        reported = [process.stdout.readline() for _ in range(lines)]
         for _ in range(draw.randrange(20_000)):
             pass  # so that it dies anywhere in what comes next
         process.kill()
-        told += process.stdout.readlines()
-    whole = [line.split() for line in told if line.endswith("\n")]
+        reported += process.stdout.readlines()
+    whole = [line.split() for line in reported if line.endswith("\n")]
     return [(access, refresh) for access, refresh in whole]
 
 
-def check(file: Path, told: list[tuple[str, str]]) -> None:
+def check(file: Path, reported: list[tuple[str, str]]) -> None:
     with closing(sqlite3.connect(file)) as db:
         assert db.execute("PRAGMA integrity_check").fetchone() == ("ok",)
         assert db.execute("PRAGMA foreign_key_check").fetchall() == []
     with Store(file) as store:
         now = time.time()
-        for access, _ in told:
+        for access, _ in reported:
             assert store.do(lambda db, token=access: grants.verify(db, now, token)), "what was told holds"
 
 
 @pytest.mark.parametrize("seed", [1, 2])
 def test_killed_while_it_writes(tmp_path: Path, seed: int) -> None:
-    file, draw, told = tmp_path / FILE, random.Random(seed), []
+    file, draw, reported = tmp_path / FILE, random.Random(seed), []
     for _ in range(2):
-        told += killed(file, draw.randrange(1, 12), draw)
-        check(file, told)
+        reported += killed(file, draw.randrange(1, 12), draw)
+        check(file, reported)
 
 
 @pytest.mark.torture
 @pytest.mark.parametrize("seed", range(10, 40))
 def test_killed_while_it_writes_many_times(tmp_path: Path, seed: int) -> None:
-    file, draw, told = tmp_path / FILE, random.Random(seed), []
+    file, draw, reported = tmp_path / FILE, random.Random(seed), []
     for _ in range(4):
-        told += killed(file, draw.randrange(1, 30), draw)
-        check(file, told)
+        reported += killed(file, draw.randrange(1, 30), draw)
+        check(file, reported)
 
 
 def test_several_processes_at_once(tmp_path: Path) -> None:

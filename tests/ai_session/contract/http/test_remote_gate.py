@@ -34,16 +34,16 @@ ALICE = replace(USER, subject="alice", scopes=frozenset({"sessions:read", "sessi
 
 
 @pytest.fixture(scope="module")
-def house(world: Path) -> Iterator[Path]:
-    home = new_home(world, UNBOXED + RISKY)
+def daemon_home(homes: Path) -> Iterator[Path]:
+    home = new_home(homes, UNBOXED + RISKY)
     forked.daemon(living_in(home))
     yield home
     stop_daemons(home)
 
 
 @asynccontextmanager
-async def gate_of(house: Path, *, authenticated: bool = True) -> AsyncGenerator[RemoteGate]:
-    with environment(living_in(house)):
+async def gate_of(daemon_home: Path, *, authenticated: bool = True) -> AsyncGenerator[RemoteGate]:
+    with environment(living_in(daemon_home)):
         gate = RemoteGate(authenticated=authenticated)
         try:
             async with asyncio.timeout(2 * BOUND_SECONDS):
@@ -83,8 +83,8 @@ class Person:
         return self._word
 
 
-async def test_calls_lists_and_refusals_come_through(house: Path) -> None:
-    async with gate_of(house) as gate:
+async def test_calls_lists_and_refusals_come_through(daemon_home: Path) -> None:
+    async with gate_of(daemon_home) as gate:
         await gate.started()
         names = [tool.name for tool in await gate.list_tools(ALICE)]
         assert "execute_command" in names
@@ -116,8 +116,8 @@ async def given_up(gate: RemoteGate) -> None:
         await asyncio.sleep(0)
 
 
-async def test_a_connection_whose_only_caller_gave_up_serves_the_next_and_is_closed(house: Path) -> None:
-    async with gate_of(house) as gate:
+async def test_a_connection_whose_only_caller_gave_up_serves_the_next_and_is_closed(daemon_home: Path) -> None:
+    async with gate_of(daemon_home) as gate:
         await given_up(gate)
         await gate.started()
         assert len(readers()) == 1
@@ -150,19 +150,19 @@ async def test_what_is_dialled_for_nobody_is_closed() -> None:
     assert ours.fileno() == -1
 
 
-async def test_nobody_may_speak_for_nobody(house: Path) -> None:
-    async with gate_of(house) as gate:
+async def test_nobody_may_speak_for_nobody(daemon_home: Path) -> None:
+    async with gate_of(daemon_home) as gate:
         refused = await gate.call(call_of(USER, "list_sessions"))
         assert refused.structured["error"]["code"] == "denied", refused.text
         with pytest.raises(Denied):
             await gate.list_tools(USER)
-    async with gate_of(house, authenticated=False) as gate:
+    async with gate_of(daemon_home, authenticated=False) as gate:
         assert not (await gate.call(call_of(USER, "list_sessions"))).is_error
 
 
-async def test_a_token_that_reaches_less_far(house: Path) -> None:
+async def test_a_token_that_reaches_less_far(daemon_home: Path) -> None:
     reader = replace(ALICE, subject="reader", scopes=frozenset({"sessions:read"}))
-    async with gate_of(house) as gate:
+    async with gate_of(daemon_home) as gate:
         refused = await gate.call(call_of(reader, "create_session", name="r"))
         assert refused.structured["error"]["required_scope"] == "sessions:execute"
         with pytest.raises(InsufficientScope) as problem:
@@ -170,8 +170,8 @@ async def test_a_token_that_reaches_less_far(house: Path) -> None:
         assert problem.value.required_scope == "sessions:read"
 
 
-async def test_a_person_is_asked_while_the_call_waits_or_by_the_result(house: Path) -> None:
-    async with gate_of(house) as gate:
+async def test_a_person_is_asked_while_the_call_waits_or_by_the_result(daemon_home: Path) -> None:
+    async with gate_of(daemon_home) as gate:
         await make(gate, "asked")
         asking = call_of(ALICE, "execute_command", session_id="asked", command="echo risky")
         yes = Person(Answer(True, by="form"))
@@ -193,10 +193,10 @@ async def test_a_person_is_asked_while_the_call_waits_or_by_the_result(house: Pa
         await asyncio.wait([waiting])
 
 
-async def test_a_daemon_that_is_killed_fails_what_waits_and_nothing_else(house: Path) -> None:
-    async with gate_of(house) as gate:
+async def test_a_daemon_that_is_killed_fails_what_waits_and_nothing_else(daemon_home: Path) -> None:
+    async with gate_of(daemon_home) as gate:
         await make(gate, "lived")
-        mark, fifo = runtime(house) / "ran", runtime(house) / "on"
+        mark, fifo = runtime(daemon_home) / "ran", runtime(daemon_home) / "on"
         os.mkfifo(fifo)
         command = f"echo once >> {mark}; read line <{fifo}"
         arguments: dict[str, Any] = {"session_id": "lived", "command": command, "call_key": "k", "timeout_seconds": 40}
@@ -206,7 +206,7 @@ async def test_a_daemon_that_is_killed_fails_what_waits_and_nothing_else(house: 
             assert not waiting.done()
             await gate.call(call_of(ALICE, "list_sessions"))
             await pause_awaited()
-        (pid,) = daemon_pids(house)
+        (pid,) = daemon_pids(daemon_home)
         os.kill(pid, signal.SIGKILL)
         lost = await waiting
         assert lost.structured["error"]["code"] == "daemon_unavailable"
@@ -217,19 +217,19 @@ async def test_a_daemon_that_is_killed_fails_what_waits_and_nothing_else(house: 
             line.flush()
             assert (await again).structured["exit_code"] == 0
         assert mark.read_text() == "once\n"
-        assert daemon_pids(house) != [pid]
+        assert daemon_pids(daemon_home) != [pid]
 
 
-async def test_changes_are_heard_beyond_a_daemons_end(house: Path) -> None:
-    async with gate_of(house) as gate:
+async def test_changes_are_heard_beyond_a_daemons_end(daemon_home: Path) -> None:
+    async with gate_of(daemon_home) as gate:
         session = await make(gate, "heard")
         changes = await gate.watch_changes(ALICE)
         others = await gate.watch_changes(replace(ALICE, subject="bob"))
         await gate.call(call_of(ALICE, "execute_command", session_id="heard", command="echo news"))
-        told: set[tuple[str, str]] = set()
-        while not {("output", session), ("state", session)} <= told:
-            told |= {(change.kind, change.session_id) for change in await changes.next()}
-        (pid,) = daemon_pids(house)
+        reported: set[tuple[str, str]] = set()
+        while not {("output", session), ("state", session)} <= reported:
+            reported |= {(change.kind, change.session_id) for change in await changes.next()}
+        (pid,) = daemon_pids(daemon_home)
         os.kill(pid, signal.SIGKILL)
         again: frozenset[Change] = frozenset()
         while not {("list", ""), ("output", session)} <= {(change.kind, change.session_id) for change in again}:
@@ -245,8 +245,8 @@ async def test_changes_are_heard_beyond_a_daemons_end(house: Path) -> None:
         others.close()
 
 
-async def test_whoever_speaks_the_protocol_wrongly_is_told_so(house: Path) -> None:
-    async with gate_of(house) as gate:
+async def test_whoever_speaks_the_protocol_wrongly_is_told_so(daemon_home: Path) -> None:
+    async with gate_of(daemon_home) as gate:
         await gate.started()
         link = await asyncio.to_thread(relay.connect, "front", start=False)
         reader, writer = await asyncio.open_unix_connection(sock=link)

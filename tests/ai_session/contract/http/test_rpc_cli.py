@@ -59,46 +59,49 @@ CUT = st.builds(lambda message, at: json.dumps(message).encode()[:at], SENT, st.
 
 
 @pytest.fixture(scope="module")
-def house(world: Path) -> Iterator[RpcHome]:
-    house = new_rpc_home(world)
-    yield house
-    stop_daemons(house.home)
+def rpc_home(homes: Path) -> Iterator[RpcHome]:
+    rpc_home = new_rpc_home(homes)
+    yield rpc_home
+    stop_daemons(rpc_home.home)
 
 
 @dataclass
 class Served:
     """A server that runs as a process of its own, and what it said when it began."""
 
-    told: dict[str, Any]
+    announced: dict[str, Any]
     workspace: Path
     http: httpx2.Client
 
 
 @pytest.fixture(scope="module")
-def served(house: RpcHome) -> Iterator[Served]:
-    workspace = house.home / "project"
+def served(rpc_home: RpcHome) -> Iterator[Served]:
+    workspace = rpc_home.home / "project"
     workspace.mkdir()
     words = ("serve", "--rpc", "--port", "0", "--no-auth", "--workspace", str(workspace), "--json")
-    with CommandLine(house.home).start(*words) as process, httpx2.Client(timeout=BOUND_SECONDS, verify=False) as http:
+    with (
+        CommandLine(rpc_home.home).start(*words) as process,
+        httpx2.Client(timeout=BOUND_SECONDS, verify=False) as http,
+    ):
         assert process.stdout
         yield Served(json.loads(process.stdout.readline()), workspace, http)
         process.send_signal(signal.SIGINT)
         assert process.wait(BOUND_SECONDS) == 0
 
 
-def test_a_person_is_told_what_to_do(house: RpcHome) -> None:
-    line = CommandLine(house.home)
-    with line.start("serve", "--rpc", "--port", "0", "-w", str(house.workspace)) as process:
+def test_a_person_is_told_what_to_do(rpc_home: RpcHome) -> None:
+    line = CommandLine(rpc_home.home)
+    with line.start("serve", "--rpc", "--port", "0", "-w", str(rpc_home.workspace)) as process:
         assert process.stdout
-        told = [process.stdout.readline().decode() for _ in range(6)]
-        base = told[0].removeprefix("Serving AgentVault's tools at ").removesuffix("/rpc\n")
-        assert told[1:5] == [
+        reported = [process.stdout.readline().decode() for _ in range(6)]
+        base = reported[0].removeprefix("Serving AgentVault's tools at ").removesuffix("/rpc\n")
+        assert reported[1:5] == [
             "Your own programs need no token, all others do: ai-session token shows it.\n",
             "Ctrl-C ends it; sessions keep running.\n",
-            f"Files and code: {house.workspace}\n",
+            f"Files and code: {rpc_home.workspace}\n",
             "\n",
         ]
-        assert f'"filesystem": "{base}"' in told[5]
+        assert f'"filesystem": "{base}"' in reported[5]
         assert httpx2.post(f"{base}/rpc", json={}).status_code == 400
         assert httpx2.post(f"{base}/rpc", json={}, headers={"Via": "1.1 proxy"}).status_code == 401
         document = httpx2.get(f"{base}/.well-known/oauth-protected-resource/rpc").json()
@@ -107,15 +110,15 @@ def test_a_person_is_told_what_to_do(house: RpcHome) -> None:
         assert process.wait(BOUND_SECONDS) == 0
 
 
-def test_what_cannot_be_served(house: RpcHome) -> None:
-    line, ws = CommandLine(house.home), str(house.workspace)
+def test_what_cannot_be_served(rpc_home: RpcHome) -> None:
+    line, ws = CommandLine(rpc_home.home), str(rpc_home.workspace)
     for words, code, said in (
         ((), 2, "ai-session serve --rpc"),
         (("--rpc", "--no-auth", "--host", "0.0.0.0", "--port", "0"), 1, "would let anybody"),
         (("--rpc", "--host", "0.0.0.0", "--port", "0"), 1, "in the clear"),
         (("--rpc", "--no-auth", "--port", "0", "-w", f"{ws}/missing"), 2, "cannot be used"),
         (("--rpc", "--no-auth", "--port", "0", "-w", "/"), 1, "cannot be a workspace"),
-        (("--rpc", "--no-auth", "--port", "0", "-w", str(house.home)), 1, "cannot be a workspace"),
+        (("--rpc", "--no-auth", "--port", "0", "-w", str(rpc_home.home)), 1, "cannot be a workspace"),
         (("--rpc", "--port", "70000"), 2, "70000"),
     ):
         assert said in line.run("serve", *words, code=code).stderr, words
@@ -124,13 +127,13 @@ def test_what_cannot_be_served(house: RpcHome) -> None:
 def test_the_page_shows_what_happens(served: Served) -> None:
     conversations = re.findall(r"^```json-lines\n(.*?)^```$", PAGE.read_text(), re.MULTILINE | re.DOTALL)
     assert conversations
-    assert served.told == {**served.told, "workspace": str(served.workspace), "authenticated": False}
-    assert served.http.get(served.told["health"]).json() == {"status": "ok"}
+    assert served.announced == {**served.announced, "workspace": str(served.workspace), "authenticated": False}
+    assert served.http.get(served.announced["health"]).json() == {"status": "ok"}
     shown = [each for conversation in conversations for each in conversation.splitlines()]
-    for sent, told in zip(shown[::2], shown[1::2], strict=True):
-        assert (sent[:2], told[:2]) == ("> ", "< ")
-        answer = served.http.post(served.told["url"], content=sent[2:], headers=TYPED)
-        assert f"< {answer.status_code} {placed(answer.text, str(served.workspace))}" == told
+    for sent, reported in zip(shown[::2], shown[1::2], strict=True):
+        assert (sent[:2], reported[:2]) == ("> ", "< ")
+        answer = served.http.post(served.announced["url"], content=sent[2:], headers=TYPED)
+        assert f"< {answer.status_code} {placed(answer.text, str(served.workspace))}" == reported
 
 
 def placed(text: str, workspace: str) -> str:
@@ -154,13 +157,13 @@ def is_answer(answer: Any) -> bool:
 @settings(max_examples=25, suppress_health_check=[*BY_CHANCE, HealthCheck.function_scoped_fixture])
 @given(st.lists(SENT | CUT | st.binary(max_size=60), min_size=1, max_size=4))
 def test_whatever_comes_every_request_with_an_id_is_answered(served: Served, sent: list[Any]) -> None:
-    http, url = served.http, served.told["url"]
+    http, url = served.http, served.announced["url"]
     for each in sent:
         data = each if isinstance(each, bytes) else json.dumps(each).encode()
         answer = http.post(url, content=data, headers=TYPED)
         assert answer.status_code in (200, 204, 400, 404), (each, answer.text)
-        told = answer.json() if answer.content else []
-        answers: list[Any] = told if isinstance(told, list) else [told]
+        reported = answer.json() if answer.content else []
+        answers: list[Any] = reported if isinstance(reported, list) else [reported]
         assert all(is_answer(one) for one in answers), (each, answer.text)
         numbers = [json.dumps(one["id"]) for one in answers]
         for one in each if isinstance(each, list) else [each]:

@@ -27,13 +27,13 @@ TOKEN = "ghp_" + "Ab3" * 12
 
 
 @pytest.fixture(scope="module")
-def house(world: Path) -> Iterator[RpcHome]:
-    house = new_rpc_home(world)
-    ws, outside = house.workspace, house.home / "outside"
+def rpc_home(homes: Path) -> Iterator[RpcHome]:
+    rpc_home = new_rpc_home(homes)
+    ws, outside = rpc_home.workspace, rpc_home.home / "outside"
     outside.mkdir()
     (outside / "secret.txt").write_text(SECRET)
-    (house.home / "ws-of-another").mkdir()
-    (house.home / "ws-of-another/secret.txt").write_text(SECRET)
+    (rpc_home.home / "ws-of-another").mkdir()
+    (rpc_home.home / "ws-of-another/secret.txt").write_text(SECRET)
     (ws / "in").mkdir()
     (ws / "in/file.txt").write_text("inside")
     links = {
@@ -55,13 +55,13 @@ def house(world: Path) -> Iterator[RpcHome]:
     }
     for name, target in links.items():
         (ws / name).symlink_to(target)
-    yield house
-    stop_daemons(house.home)
+    yield rpc_home
+    stop_daemons(rpc_home.home)
 
 
-def attacks(house: RpcHome) -> list[str]:
+def attacks(rpc_home: RpcHome) -> list[str]:
     """Paths that lead elsewhere, or nowhere."""
-    outside = house.home / "outside/secret.txt"
+    outside = rpc_home.home / "outside/secret.txt"
     return [
         "../outside/secret.txt",
         "in/../../outside/secret.txt",
@@ -74,8 +74,8 @@ def attacks(house: RpcHome) -> list[str]:
         str(outside),
         f"/{outside}",
         f"//{outside}",
-        f"{house.workspace}/../outside/secret.txt",
-        f"{house.workspace}-of-another/secret.txt",
+        f"{rpc_home.workspace}/../outside/secret.txt",
+        f"{rpc_home.workspace}-of-another/secret.txt",
         "/data/../outside/secret.txt",
         f"/data/..{outside}",
         "/database/secret.txt",
@@ -110,9 +110,9 @@ def attacks(house: RpcHome) -> list[str]:
     ]
 
 
-def around(house: RpcHome) -> dict[Path, bytes]:
+def around(rpc_home: RpcHome) -> dict[Path, bytes]:
     """Everything in the home but the workspace, and what ai-session keeps for itself."""
-    found = [path for path in house.home.rglob("*") if house.workspace not in path.parents]
+    found = [path for path in rpc_home.home.rglob("*") if rpc_home.workspace not in path.parents]
     return {path: path.read_bytes() if path.is_file() else b"" for path in found if ".local" not in path.parts}
 
 
@@ -127,11 +127,11 @@ MADE_INSIDE = {"~/outside/secret.txt", "..\\outside\\secret.txt", "%2e%2e/outsid
 """Plain names, however they look."""
 
 
-async def test_no_path_leads_out(house: RpcHome) -> None:
-    before = around(house)
-    assert len(attacks(house)) >= 40
-    async with serving(house) as here:
-        for path in attacks(house):
+async def test_no_path_leads_out(rpc_home: RpcHome) -> None:
+    before = around(rpc_home)
+    assert len(attacks(rpc_home)) >= 40
+    async with serving(rpc_home) as here:
+        for path in attacks(rpc_home):
             for method, params in (
                 ("filesystem.readFile", {"path": path}),
                 ("filesystem.listDirectory", {"path": path}),
@@ -139,33 +139,33 @@ async def test_no_path_leads_out(house: RpcHome) -> None:
             ):
                 if method.endswith("writeFile") and path in MADE_INSIDE:
                     continue
-                told = (await here.ask({"jsonrpc": "2.0", "id": 1, "method": method, "params": params})).json()
-                answer = str(told.get("result", told))
+                reported = (await here.ask({"jsonrpc": "2.0", "id": 1, "method": method, "params": params})).json()
+                answer = str(reported.get("result", reported))
                 assert SECRET not in answer, path
                 assert "root:" not in answer
-                if "error" not in told:
-                    assert told["result"].get("isError"), (method, path, told)
-                    assert told["result"]["content"][0]["text"].startswith(REFUSED), (method, path, told)
-    assert around(house) == before
-    assert (house.workspace / "in/file.txt").read_text() == "inside"
+                if "error" not in reported:
+                    assert reported["result"].get("isError"), (method, path, reported)
+                    assert reported["result"]["content"][0]["text"].startswith(REFUSED), (method, path, reported)
+    assert around(rpc_home) == before
+    assert (rpc_home.workspace / "in/file.txt").read_text() == "inside"
 
 
-async def test_links_inside_are_followed_and_kept(house: RpcHome) -> None:
-    async with serving(house) as here:
-        for path in ("fine", "whole/file.txt", "/data/fine", f"{house.workspace}/in/../whole//./file.txt"):
+async def test_links_inside_are_followed_and_kept(rpc_home: RpcHome) -> None:
+    async with serving(rpc_home) as here:
+        for path in ("fine", "whole/file.txt", "/data/fine", f"{rpc_home.workspace}/in/../whole//./file.txt"):
             assert await here.text("filesystem.readFile", path=path) == "inside"
         await here.text("filesystem.writeFile", path="fine", content="by link")
-        assert (house.workspace / "fine").is_symlink()
-        assert (house.workspace / "in/file.txt").read_text() == "by link"
+        assert (rpc_home.workspace / "fine").is_symlink()
+        assert (rpc_home.workspace / "in/file.txt").read_text() == "by link"
         await here.text("filesystem.writeFile", path="whole/file.txt", content="inside")
         names = (await here.text("filesystem.listDirectory", path="/data")).splitlines()
         assert {"[DIR] in", "[LINK] fine", "[LINK] to_root"} <= set(names)
         assert await here.text("filesystem.listDirectory", path="whole") == "[FILE] file.txt"
 
 
-async def test_a_place_that_is_swapped_for_a_link_meanwhile(house: RpcHome) -> None:
+async def test_a_place_that_is_swapped_for_a_link_meanwhile(rpc_home: RpcHome) -> None:
     """A thread exchanges a directory and a link to the outside as fast as it can."""
-    ws = house.workspace
+    ws = rpc_home.workspace
     (ws / "swapped").mkdir()
     (ws / "swapped/secret.txt").write_text("inside")
     (ws / "evil").symlink_to("../outside")
@@ -180,7 +180,7 @@ async def test_a_place_that_is_swapped_for_a_link_meanwhile(house: RpcHome) -> N
 
     swapping = asyncio.create_task(asyncio.to_thread(swap))
     seen: set[str] = set()
-    async with serving(house) as here:
+    async with serving(rpc_home) as here:
         for number in range(20):
             read = await here.method("filesystem.readFile", {"path": "swapped/secret.txt"})
             wrote = await here.method("filesystem.writeFile", {"path": f"swapped/new{number % 3}.txt", "content": "n"})
@@ -189,11 +189,11 @@ async def test_a_place_that_is_swapped_for_a_link_meanwhile(house: RpcHome) -> N
         await swapping
     assert SECRET not in seen
     assert len(seen) > 1
-    assert [path.name for path in (house.home / "outside").iterdir()] == ["secret.txt"]
+    assert [path.name for path in (rpc_home.home / "outside").iterdir()] == ["secret.txt"]
 
 
-async def test_what_is_no_plain_file(house: RpcHome) -> None:
-    ws = house.workspace
+async def test_what_is_no_plain_file(rpc_home: RpcHome) -> None:
+    ws = rpc_home.workspace
     os.mkfifo(ws / "pipe")
     with socket.socket(socket.AF_UNIX) as listener, contextlib.chdir(ws):
         listener.bind("socket")
@@ -201,11 +201,14 @@ async def test_what_is_no_plain_file(house: RpcHome) -> None:
     if os.geteuid() == 0:
         os.mknod(ws / "zero", stat.S_IFCHR | 0o666, os.makedev(1, 5))
         special.append("zero")
-    async with serving(house) as here:
+    async with serving(rpc_home) as here:
         for path in special:
             for method in ("readFile", "writeFile"):
                 params = {"path": path} | ({"content": "x"} if method == "writeFile" else {})
-                assert "directory" in (told := await here.failure(f"filesystem.{method}", **params)) or "device" in told
+                assert (
+                    "directory" in (reported := await here.failure(f"filesystem.{method}", **params))
+                    or "device" in reported
+                )
         assert "[OTHER] pipe" in await here.text("filesystem.listDirectory", path=".")
         with (ws / "huge").open("wb") as file:
             file.truncate(100 << 30)
@@ -215,9 +218,9 @@ async def test_what_is_no_plain_file(house: RpcHome) -> None:
         assert len(await here.text("filesystem.readFile", path="most")) == MAX_READ_BYTES
 
 
-async def test_texts_bytes_and_modes_are_kept(house: RpcHome) -> None:
-    ws = house.workspace
-    async with serving(house) as here:
+async def test_texts_bytes_and_modes_are_kept(rpc_home: RpcHome) -> None:
+    ws = rpc_home.workspace
+    async with serving(rpc_home) as here:
         for text in ("", "\0\r\n\ufeff\u2028😀\x1b[1m", "ä" * 1000):
             await here.text("filesystem.writeFile", path="deep/er/text.txt", content=text)
             assert (ws / "deep/er/text.txt").read_bytes() == text.encode()
@@ -226,8 +229,8 @@ async def test_texts_bytes_and_modes_are_kept(house: RpcHome) -> None:
         encoded = base64.b64encode(binary).decode()
         await here.text("filesystem.writeFile", path="binary", content=encoded, encoding="base64")
         assert (ws / "binary").read_bytes() == binary
-        told = (await here.method("filesystem.readFile", {"path": "binary"}))["content"]
-        assert told == [{"type": "text", "text": encoded, "encoding": "base64"}]
+        reported = (await here.method("filesystem.readFile", {"path": "binary"}))["content"]
+        assert reported == [{"type": "text", "text": encoded, "encoding": "base64"}]
         (ws / "script.sh").write_text("old")
         (ws / "script.sh").chmod(0o751)
         before = (ws / "script.sh").stat().st_ino
@@ -241,8 +244,8 @@ async def test_texts_bytes_and_modes_are_kept(house: RpcHome) -> None:
         assert TOKEN.encode() not in base64.b64decode(await here.text("filesystem.readFile", path="token.bin"))
 
 
-async def test_protected_files(house: RpcHome) -> None:
-    ws = house.workspace
+async def test_protected_files(rpc_home: RpcHome) -> None:
+    ws = rpc_home.workspace
     secrets = (".env", ".env.local", ".env~", "prod.env", "deep/secrets.env", "server.pem")
     for name in (*secrets, ".git/config", ".git/HEAD", "sub/.git/config", "sub/.git/HEAD"):
         (ws / name).parent.mkdir(parents=True, exist_ok=True)
@@ -253,7 +256,7 @@ async def test_protected_files(house: RpcHome) -> None:
         *(".git/config", ".git/hooks/pre-commit", ".GIT/config", "sub/.git/info/x", ".vscode/tasks.json", ".mcp.json"),
         *(".claude/settings.json", "sub/.envrc", ".npmrc", "sub/.git"),
     )
-    async with serving(house) as here:
+    async with serving(rpc_home) as here:
         for path in hidden:
             assert "protected" in await here.failure("filesystem.readFile", path=path)
             assert "protected" in await here.failure("filesystem.writeFile", path=path, content="x")
@@ -282,40 +285,40 @@ commands = ["python3"]
 """
 
 
-async def test_rules_and_modes_hold_for_files_and_code(world: Path) -> None:
-    house = new_rpc_home(world, RULES)
-    (house.workspace / "closed").mkdir()
-    (house.workspace / "closed/a").write_text(SECRET)
-    (house.workspace / "open").symlink_to("closed")
+async def test_rules_and_modes_hold_for_files_and_code(homes: Path) -> None:
+    rpc_home = new_rpc_home(homes, RULES)
+    (rpc_home.workspace / "closed").mkdir()
+    (rpc_home.workspace / "closed/a").write_text(SECRET)
+    (rpc_home.workspace / "open").symlink_to("closed")
     try:
-        async with serving(house) as here:
+        async with serving(rpc_home) as here:
             for path in ("closed/a", "open/a", "closed/../open/a"):
                 assert "denied by closed" in await here.failure("filesystem.readFile", path=path)
                 assert "denied by closed" in await here.failure("filesystem.writeFile", path=path, content="")
-            told = await here.failure("code.runPython", code="print(1)")
-            assert told.startswith("Error: run_python is denied by no-python")
-            told = await here.failure("filesystem.writeFile", path="asked", content="x")
-            assert told.startswith("Error: write_file needs a person's consent (asked)")
-            assert not (house.workspace / "asked").exists()
-            (question,) = approvals(house.home)["questions"]
-            assert f"write_file (below {house.workspace}):\n    {house.workspace}/asked\n" in question["message"]
-            assert (house.workspace / "closed/a").read_text() == SECRET
-            control(house.home, "policy", mode="read-only")
-            told = await here.failure("filesystem.writeFile", path="b", content="b")
-            assert told.startswith("Error: write_file is denied by default:read-only")
-            assert not (house.workspace / "b").exists()
+            reported = await here.failure("code.runPython", code="print(1)")
+            assert reported.startswith("Error: run_python is denied by no-python")
+            reported = await here.failure("filesystem.writeFile", path="asked", content="x")
+            assert reported.startswith("Error: write_file needs a person's consent (asked)")
+            assert not (rpc_home.workspace / "asked").exists()
+            (question,) = approvals(rpc_home.home)["questions"]
+            assert f"write_file (below {rpc_home.workspace}):\n    {rpc_home.workspace}/asked\n" in question["message"]
+            assert (rpc_home.workspace / "closed/a").read_text() == SECRET
+            control(rpc_home.home, "policy", mode="read-only")
+            reported = await here.failure("filesystem.writeFile", path="b", content="b")
+            assert reported.startswith("Error: write_file is denied by default:read-only")
+            assert not (rpc_home.workspace / "b").exists()
     finally:
-        stop_daemons(house.home)
+        stop_daemons(rpc_home.home)
 
 
 @pytest.mark.torture
-async def test_a_read_only_profile_is_read_only(world: Path) -> None:
-    house = new_rpc_home(world, '[sandbox]\nprofile = "read-only"\n')
-    (house.workspace / "a").write_text("a")
+async def test_a_read_only_profile_is_read_only(homes: Path) -> None:
+    rpc_home = new_rpc_home(homes, '[sandbox]\nprofile = "read-only"\n')
+    (rpc_home.workspace / "a").write_text("a")
     try:
-        async with serving(house) as here:
+        async with serving(rpc_home) as here:
             assert await here.text("filesystem.readFile", path="a") == "a"
             assert "read-only" in await here.failure("filesystem.writeFile", path="a", content="b")
-            assert (house.workspace / "a").read_text() == "a"
+            assert (rpc_home.workspace / "a").read_text() == "a"
     finally:
-        stop_daemons(house.home)
+        stop_daemons(rpc_home.home)

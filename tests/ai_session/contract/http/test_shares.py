@@ -32,8 +32,8 @@ async def manager(home: Path) -> AsyncIterator[SessionManager]:
 
 
 @pytest.fixture(scope="module")
-def house(world: Path) -> Iterator[Path]:
-    home = new_home(world, UNBOXED)
+def daemon_home(homes: Path) -> Iterator[Path]:
+    home = new_home(homes, UNBOXED)
     yield home
     stop_daemons(home)
 
@@ -98,8 +98,8 @@ async def answered(here: Here, token: str, session: str) -> int:
     return (await here.post(called("list_sessions"), token, session)).status_code
 
 
-async def test_the_longest_idle_mcp_session_of_a_user_makes_room_for_its_next(house: Path) -> None:
-    async with running(house, max_user_sessions=3) as here:
+async def test_the_longest_idle_mcp_session_of_a_user_makes_room_for_its_next(daemon_home: Path) -> None:
+    async with running(daemon_home, max_user_sessions=3) as here:
         assert here.tokens
         alice, mallory = here.tokens.give("alice"), here.tokens.give("mallory")
         hers = await here.handshake(alice)
@@ -111,8 +111,8 @@ async def test_the_longest_idle_mcp_session_of_a_user_makes_room_for_its_next(ho
         assert await answered(here, alice, hers) == 200
 
 
-async def test_whoever_has_most_mcp_sessions_makes_room_for_others(house: Path) -> None:
-    async with running(house, max_connections=8) as here:
+async def test_whoever_has_most_mcp_sessions_makes_room_for_others(daemon_home: Path) -> None:
+    async with running(daemon_home, max_connections=8) as here:
         assert here.tokens
         alice, mallory = here.tokens.give("alice"), here.tokens.give("mallory")
         of_mallory = [await here.handshake(mallory) for _ in range(9)]
@@ -121,8 +121,8 @@ async def test_whoever_has_most_mcp_sessions_makes_room_for_others(house: Path) 
         assert [await answered(here, mallory, one) for one in of_mallory] == [404] * 5 + [200] * 4
 
 
-async def test_an_mcp_session_in_use_makes_no_room_and_one_that_ended_does(house: Path) -> None:
-    async with running(house, max_user_sessions=1) as here:
+async def test_an_mcp_session_in_use_makes_no_room_and_one_that_ended_does(daemon_home: Path) -> None:
+    async with running(daemon_home, max_user_sessions=1) as here:
         assert here.tokens
         token = here.tokens.give("mallory")
         session = await here.handshake(token)

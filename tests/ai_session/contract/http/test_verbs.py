@@ -28,8 +28,8 @@ from tests.conftest import UNBOXED, new_home
 
 
 @pytest.fixture(scope="module")
-def house(world: Path) -> Iterator[Path]:
-    home = new_home(world, UNBOXED)
+def daemon_home(homes: Path) -> Iterator[Path]:
+    home = new_home(homes, UNBOXED)
     yield home
     stop_daemons(home)
 
@@ -55,8 +55,8 @@ def certificate(folder: Path) -> Path:
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_it_says_where_it_is_and_ends_when_told_to(house: Path, number: int) -> None:
-    line = CommandLine(house)
+def test_it_says_where_it_is_and_ends_when_told_to(daemon_home: Path, number: int) -> None:
+    line = CommandLine(daemon_home)
     with line.start("mcp-server", "--http", "--port", "0", "--no-auth") as process:
         assert process.stdout
         first = process.stdout.readline().decode()
@@ -71,17 +71,17 @@ def test_it_says_where_it_is_and_ends_when_told_to(house: Path, number: int) -> 
         assert f'"url": "{url}"' in out
 
 
-def test_it_signs_people_in_unless_told_otherwise(house: Path) -> None:
-    line = CommandLine(house)
+def test_it_signs_people_in_unless_told_otherwise(daemon_home: Path) -> None:
+    line = CommandLine(daemon_home)
     with line.start("mcp-server", "--http", "--port", "0") as process:
         assert process.stdout
         url = process.stdout.readline().decode().split()[-1]
         answer = httpx2.post(url, json={}, timeout=BOUND_SECONDS)
         assert answer.status_code == 401
         where = answer.headers["www-authenticate"].partition('resource_metadata="')[2].partition('"')[0]
-        told = httpx2.get(where, timeout=BOUND_SECONDS).json()
-        assert told["resource"] == url
-        issuer = told["authorization_servers"][0]
+        reported = httpx2.get(where, timeout=BOUND_SECONDS).json()
+        assert reported["resource"] == url
+        issuer = reported["authorization_servers"][0]
         known = httpx2.get(f"{issuer}/.well-known/oauth-authorization-server", timeout=BOUND_SECONDS).json()
         assert known["code_challenge_methods_supported"] == ["S256"]
         process.send_signal(signal.SIGTERM)
@@ -89,8 +89,8 @@ def test_it_signs_people_in_unless_told_otherwise(house: Path) -> None:
         assert process.returncode == 0
 
 
-def test_what_cannot_be_is_said_in_words(house: Path) -> None:
-    line = CommandLine(house)
+def test_what_cannot_be_is_said_in_words(daemon_home: Path) -> None:
+    line = CommandLine(daemon_home)
     open_to_all = line.run("mcp-server", "--http", "--no-auth", "--host", "0.0.0.0", code=1)
     assert "would let anybody" in open_to_all.stderr
     line.run("mcp-server", "--http", "--stdio", code=2)
@@ -119,18 +119,18 @@ def test_where_it_will_not_listen(settings: dict[str, Any], authenticated: bool)
 
 def test_behind_a_proxy_it_is_found_where_the_proxy_is() -> None:
     settings = HttpSettings(host="0.0.0.0", port=0, public_url="https://mcp.example.org/")
-    place = bind(settings, authenticated=True)
-    place.listener.close()
-    assert place.url == "https://mcp.example.org/mcp"
+    location = bind(settings, authenticated=True)
+    location.listener.close()
+    assert location.url == "https://mcp.example.org/mcp"
 
 
 @pytest.mark.anyio
-async def test_tls_by_a_certificate(house: Path, tmp_path: Path) -> None:
+async def test_tls_by_a_certificate(daemon_home: Path, tmp_path: Path) -> None:
     file = certificate(tmp_path)
     trusting = ssl.create_default_context(cafile=str(file))
-    async with running(house, tls_certificate=str(file)) as here:
+    async with running(daemon_home, tls_certificate=str(file)) as here:
         assert here.url.startswith("https://")
         async with httpx2.AsyncClient(verify=trusting, timeout=BOUND_SECONDS) as client:
-            assert (await client.get(f"{here.place.base_url}/health")).status_code == 200
+            assert (await client.get(f"{here.address.base_url}/health")).status_code == 200
         plain = await here.raw(b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n", over=True)
         assert plain == b""

@@ -12,7 +12,7 @@ import pytest
 
 from ai_session.sandbox import users
 from tests.ai_session.support.box_users import USERS
-from tests.ai_session.support.boxes import Place, place
+from tests.ai_session.support.boxes import BoxUser, box_user
 
 pytestmark = pytest.mark.corners
 
@@ -20,12 +20,12 @@ OTHER, STRANGER = 1000, 4321
 
 
 @pytest.fixture(params=USERS)
-def here(request: pytest.FixtureRequest) -> Iterator[Place]:
-    with place(request.param) as made:
+def here(request: pytest.FixtureRequest) -> Iterator[BoxUser]:
+    with box_user(request.param) as made:
         yield made
 
 
-def archive(here: Place) -> None:
+def archive(here: BoxUser) -> None:
     """Of files of another user's, in a directory that nobody else may write to."""
     content = io.BytesIO()
     with tarfile.open(fileobj=content, mode="w") as tar:
@@ -40,7 +40,7 @@ def archive(here: Place) -> None:
     os.chown(here.workspace / "a.tar", here.uid, here.uid)
 
 
-def test_an_archive_with_files_of_others_is_unpacked_and_worked_in(here: Place) -> None:
+def test_an_archive_with_files_of_others_is_unpacked_and_worked_in(here: BoxUser) -> None:
     archive(here)
     done = here.run("tar xf a.tar && echo new >tree/new && echo more >>tree/file && rm -r tree/new && ls -n tree")
     assert (done.returncode, done.stderr) == (0, "")
@@ -48,7 +48,7 @@ def test_an_archive_with_files_of_others_is_unpacked_and_worked_in(here: Place) 
     assert owner in done.stdout
 
 
-def test_what_was_given_away_is_nobodys_outside_and_the_same_users_in_the_next_box(here: Place) -> None:
+def test_what_was_given_away_is_nobodys_outside_and_the_same_users_in_the_next_box(here: BoxUser) -> None:
     done = here.run(f"touch mine file && chown {OTHER}:{OTHER} file; cp -a file copy; stat -c %u:%g file copy mine")
     if here.uid != 0:
         assert "not permitted" in done.stderr or "Invalid" in done.stderr
@@ -73,7 +73,7 @@ ATTEMPTS = (
 )
 
 
-def test_files_of_others_stay_closed_wherever_they_lie(here: Place) -> None:
+def test_files_of_others_stay_closed_wherever_they_lie(here: BoxUser) -> None:
     """In the workspace, and in a directory that is shown: neither read nor changed nor taken over."""
     if os.geteuid() != 0:
         return
@@ -97,7 +97,7 @@ def test_files_of_others_stay_closed_wherever_they_lie(here: Place) -> None:
         assert [path.name for path in (folder / "closed").iterdir()] == ["file"]
 
 
-def test_the_capabilities_are_those_that_files_need_and_no_other_and_no_descriptor_is_left(here: Place) -> None:
+def test_the_capabilities_are_those_that_files_need_and_no_other_and_no_descriptor_is_left(here: BoxUser) -> None:
     done = here.run("grep ^Cap /proc/self/status /proc/1/status; ls /proc/self/fd; unshare -U true; mknod x c 1 3")
     wanted = "000000000000000b" if here.uid == 0 else "0" * 16
     rows = [row.split()[-1] for row in done.stdout.splitlines() if "Cap" in row]
@@ -113,11 +113,11 @@ READ_ONLY = (
 
 
 @pytest.mark.parametrize("script", READ_ONLY)
-def test_the_system_stays_read_only(here: Place, script: str) -> None:
+def test_the_system_stays_read_only(here: BoxUser, script: str) -> None:
     assert here.run(script).returncode != 0
 
 
-def test_where_there_are_no_other_users_tar_gives_nothing_away(here: Place) -> None:
+def test_where_there_are_no_other_users_tar_gives_nothing_away(here: BoxUser) -> None:
     """As in a container that has no ids to spare."""
     archive(here)
     here.others = False

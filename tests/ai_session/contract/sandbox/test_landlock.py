@@ -25,7 +25,7 @@ FILTER = seccomp.build(network=False, unix_sockets=False, no_namespaces=True)
 
 @dataclass
 class Box:
-    """A world with a workspace, a home and the words that put a command into the box."""
+    """A root with a workspace, a home and the words that put a command into the box."""
 
     root: Path
     workspace: Path
@@ -105,7 +105,7 @@ def _write(path: Path, text: str) -> Path:
 
 @pytest.fixture
 def box(home: Path) -> Iterator[Box]:
-    with unprivileged.world() as root:
+    with unprivileged.directory() as root:
         yield make(root, home)
 
 
@@ -170,7 +170,7 @@ def test_the_environment_is_what_was_asked_for(box: Box) -> None:
 
 
 def test_a_workspace_to_read_only(home: Path) -> None:
-    with unprivileged.world() as root:
+    with unprivileged.directory() as root:
         box = make(root, home, SandboxProfile("read-only"))
         unprivileged.give(_write(box.workspace / "file", "text"))
         assert "text" in (out := box.out("cat file; (echo x >file) 2>&1; (echo x >new) 2>&1; rm -f file 2>&1; true"))
@@ -211,7 +211,7 @@ ALONE = {"user": 30000 + os.getpid() % 10000, "group": unprivileged.GROUP} if os
 
 
 def test_limits(home: Path) -> None:
-    with unprivileged.world() as root:
+    with unprivileged.directory() as root:
         box = make(root, home, SandboxProfile("workspace", processes=20, file_bytes=1 << 20))
         (box.workspace / "forks.py").write_text(FORKS)
         if ALONE:
@@ -332,7 +332,7 @@ def test_a_program_that_stops_itself_stops_its_job(box: Box) -> None:
 @pytest.mark.parametrize("path", ["/etc/shadow", "/etc/gshadow"])
 def test_even_root_reads_only_what_everybody_may(home: Path, path: str) -> None:
     assert os.geteuid() == 0, "run as root: this is about root"
-    root = home / "world"
+    root = home / "root"
     root.mkdir()
     workspace, directory = root / "work", root / "box"
     workspace.mkdir()

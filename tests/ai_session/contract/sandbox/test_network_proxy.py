@@ -20,7 +20,7 @@ async def test_a_tunnel_to_a_listed_name(home: Path) -> None:
     async with origin(home) as server, proxied([NAME, f"*.{NAME}"], [server.tls_port]) as way:
         assert await way.get(NAME, server, "/a") == b"GET /a HTTP/1.1"
         assert await way.get(f"files.{NAME}", server, "/b") == b"GET /b HTTP/1.1"
-        assert way.told == [("net.allow", NAME), ("net.allow", f"files.{NAME}")]
+        assert way.reported == [("net.allow", NAME), ("net.allow", f"files.{NAME}")]
         assert way.events[0] == {
             "kind": "net.allow",
             "host": NAME,
@@ -63,7 +63,7 @@ async def test_a_tunnel_elsewhere_is_refused_with_the_reason(host: str, reason: 
     async with proxied([NAME, f"*.{NAME}"], [443]) as way:
         assert refusal(await way.send(request(f"{host}:443", method="CONNECT"))) == (b"403", reason)
         assert way.names.asked == []
-        assert way.told == [("net.deny", reason)]
+        assert way.reported == [("net.deny", reason)]
 
 
 @pytest.mark.parametrize("target", [f"{NAME}:80", f"{NAME}:22", f"{NAME}:0", f"{NAME}:", NAME, f"{NAME}:443443"])
@@ -118,7 +118,7 @@ async def test_tls_must_ask_for_the_name_of_the_tunnel(home: Path) -> None:
         with pytest.raises(ssl.SSLError, match=r"(?i)unrecognized.name"):
             await way.get(NAME, server, sni="")
         assert server.received == []
-        assert way.told == [
+        assert way.reported == [
             ("net.deny", f"TLS asks for {name}, the tunnel is for {NAME}")
             for name in (f"other.{NAME}", "evil.org", "no name")
         ]
@@ -262,7 +262,7 @@ async def test_a_head_or_a_hello_that_does_not_come_ends_the_connection(home: Pa
         async with asyncio.timeout(BOUND_SECONDS):
             assert (await reader.read())[:1] == b"\x15"
         writer.close()
-        assert way.told[1] == ("net.deny", "no TLS hello came through the tunnel in time")
+        assert way.reported[1] == ("net.deny", "no TLS hello came through the tunnel in time")
 
 
 async def test_an_endless_hello_ends_the_connection(home: Path) -> None:

@@ -48,7 +48,7 @@ async def test_a_person_is_asked_once_about_a_name_that_is_not_listed(home: Path
         assert await ask_way(way, NAME, server) == b"200"
         assert await ask_way(way, "evil.org", server) == b"403"
         assert sorted(asked) == ["evil.org", NAME]
-        assert ("net.deny", "a person refused evil.org") in way.told
+        assert ("net.deny", "a person refused evil.org") in way.reported
 
 
 async def test_what_is_no_name_or_no_port_is_not_asked_about() -> None:
@@ -68,7 +68,7 @@ async def test_a_late_answer_counts_for_the_next_connection(home: Path) -> None:
 
     async with origin(home) as server, proxied([], [server.tls_port], ask=ask, ask_seconds=0.02) as way:
         assert await ask_way(way, NAME, server) == b"403"
-        assert "has not been answered yet" in way.told[0][1]
+        assert "has not been answered yet" in way.reported[0][1]
         answer.set()
         assert await ask_way(way, NAME, server) == b"200"
 
@@ -85,5 +85,5 @@ async def test_a_question_that_cannot_be_put_refuses_and_is_put_again(home: Path
 
     async with origin(home) as server, proxied([], [server.tls_port], ask=ask) as way:
         assert await ask_way(way, NAME, server) == b"403"
-        assert way.told[0] == ("net.deny", f"{NAME}: too many questions")
+        assert way.reported[0] == ("net.deny", f"{NAME}: too many questions")
         assert await ask_way(way, NAME, server) == b"200"

@@ -138,10 +138,10 @@ class Told:
 
 @asynccontextmanager
 async def watching(root: int, limits: Limits, cgroups: Path | None = None) -> AsyncIterator[tuple[ResourceWatch, Told]]:
-    watch, told = ResourceWatch(cgroups), Told()
-    watch.add("box", root, limits, told)
+    watch, reported = ResourceWatch(cgroups), Told()
+    watch.add("box", root, limits, reported)
     try:
-        yield watch, told
+        yield watch, reported
     finally:
         watch.remove("box")
         watch.close()
@@ -152,17 +152,17 @@ def hold(megabytes: int, script: str = "hold.py") -> str:
 
 
 async def test_the_biggest_goes_and_the_rest_stays(either: tuple[str, ...], home: Path) -> None:
-    async with shell(either, home) as box, watching(box.pid, Limits()) as (_, told):
+    async with shell(either, home) as box, watching(box.pid, Limits()) as (_, reported):
         box.type(hold(30))
         assert await box.line() == "held"
         box.type(f"{hold(90)} wait %2; echo ended $?")
-        assert (await told.next()).startswith("memory: ")
+        assert (await reported.next()).startswith("memory: ")
         while (line := await box.line()) == "held":
             pass
         assert line == "ended 137"
         box.type("jobs -r | wc -l")
         assert await box.line() == "1"
-        assert len(told.said) == 1
+        assert len(reported.said) == 1
 
 
 @pytest.mark.parametrize("given", ["150 0", "20 100"])
@@ -172,35 +172,35 @@ async def test_memory_counts_of_which_the_first_thread_has_left(
     async with shell(prefix, home) as box:
         box.type(f"{PYTHON} left.py {given} &")
         assert await box.line() == "held"
-        async with watching(box.pid, Limits()) as (_, told):
-            assert (await told.next()).startswith("memory: ")
+        async with watching(box.pid, Limits()) as (_, reported):
+            assert (await reported.next()).startswith("memory: ")
             box.type("wait %1; echo ended $?")
             assert await box.line() == "ended 137"
 
 
 async def test_what_is_shared_counts_once(prefix: tuple[str, ...], home: Path) -> None:
-    async with shell(prefix, home) as box, watching(box.pid, Limits()) as (watch, told):
+    async with shell(prefix, home) as box, watching(box.pid, Limits()) as (watch, reported):
         box.type(hold(50, "share.py"))
         assert [await box.line() for _ in range(8)] == ["held"] * 8
         inside = box_processes.descendants(box.pid)
         assert sum(map(box_processes.resident_bytes, inside)) > 300 * MEGABYTE
         await looked(watch)
-        assert told.said == []
+        assert reported.said == []
 
 
 async def test_memory_in_files_that_are_not_mapped_counts(prefix: tuple[str, ...], home: Path) -> None:
-    async with shell(prefix, home) as box, watching(box.pid, Limits()) as (_, told):
+    async with shell(prefix, home) as box, watching(box.pid, Limits()) as (_, reported):
         box.type(f"{PYTHON} files.py 150 >/dev/null; echo ended $?")
-        assert (await told.next()).startswith("memory: ")
+        assert (await reported.next()).startswith("memory: ")
         assert await box.line() == "ended 137"
 
 
 async def test_a_file_that_is_mapped_counts_once(prefix: tuple[str, ...], home: Path) -> None:
-    async with shell(prefix, home) as box, watching(box.pid, Limits()) as (watch, told):
+    async with shell(prefix, home) as box, watching(box.pid, Limits()) as (watch, reported):
         box.type(f"{PYTHON} files.py 75 map &")
         assert await box.line() == "held"
         await looked(watch)
-        assert told.said == []
+        assert reported.said == []
         inside = box_processes.descendants(box.pid)
         files = await asyncio.to_thread(box_processes.nameless_bytes, inside)
         assert sum(files.values()) == 75 * MEGABYTE
@@ -208,17 +208,17 @@ async def test_a_file_that_is_mapped_counts_once(prefix: tuple[str, ...], home: 
 
 async def looked(watch: ResourceWatch) -> None:
     """Returns when every box was looked at once more: one that is over its bounds whatever it does says so."""
-    told, nobody = Told(), 1 << 30
-    watch.add("witness", nobody, Limits(processes=-1), told)
-    await told.next()
+    reported, nobody = Told(), 1 << 30
+    watch.add("witness", nobody, Limits(processes=-1), reported)
+    await reported.next()
     watch.remove("witness")
 
 
 async def test_more_processes_than_allowed(either: tuple[str, ...], home: Path) -> None:
-    async with shell(either, home) as box, watching(box.pid, Limits()) as (_, told):
+    async with shell(either, home) as box, watching(box.pid, Limits()) as (_, reported):
         box.type("for i in {1..60}; do sleep 1000 & done; echo started")
         assert await box.line() == "started"
-        assert "all but the shell" in await told.next()
+        assert "all but the shell" in await reported.next()
         box.type("wait; echo left $(jobs -r | wc -l)")
         assert await box.line() == "left 0"
 
@@ -229,13 +229,13 @@ BOMB = 'b() { [ "$1" -gt 0 ] || exec sleep 1000; b $(($1 - 1)) & b $(($1 - 1)) &
 
 async def test_a_fork_bomb(either: tuple[str, ...], home: Path) -> None:
     """Of root as well, whom no limit of the kernel's binds but the numbers of a namespace."""
-    async with shell(either, home) as box, watching(box.pid, Limits()) as (watch, told):
+    async with shell(either, home) as box, watching(box.pid, Limits()) as (watch, reported):
         await looked(watch)
         box.type("read -r most < /proc/sys/kernel/pid_max; echo $most")
         most = int(await box.line())
         box.type(f"{BOMB}; echo lit")
         assert await box.line() == "lit"
-        while "all but the shell" not in await told.next():
+        while "all but the shell" not in await reported.next():
             pass
         box.type("while sleep 0 2>/dev/null; [ $? != 0 ]; do :; done; echo $(ls /proc | grep -c sleep)")
         assert await box.line() == "0"
@@ -245,20 +245,20 @@ async def test_a_fork_bomb(either: tuple[str, ...], home: Path) -> None:
 
 
 async def test_a_shell_that_is_itself_too_big_goes(either: tuple[str, ...], home: Path) -> None:
-    async with shell(either, home) as box, watching(box.pid, Limits()) as (_, told):
+    async with shell(either, home) as box, watching(box.pid, Limits()) as (_, reported):
         box.type(f"exec {PYTHON} hold.py 150")
         assert await box.line() == "held"
-        assert "memory" in await told.next()
+        assert "memory" in await reported.next()
         async with asyncio.timeout(BOUND_SECONDS):
             assert await box.process.wait() in (137, -9)
 
 
 async def test_a_box_that_keeps_growing_keeps_only_its_shell(prefix: tuple[str, ...], home: Path) -> None:
-    async with shell(prefix, home) as box, watching(box.pid, Limits()) as (_, told):
+    async with shell(prefix, home) as box, watching(box.pid, Limits()) as (_, reported):
         again = f"while :; do {PYTHON} hold.py 75; done >/dev/null & " * 4
         box.type(f"{again} wait; echo all gone")
         assert await box.line() == "all gone"
-        while "all but the shell" not in await told.next():
+        while "all but the shell" not in await reported.next():
             pass
 
 
@@ -293,14 +293,14 @@ async def test_which_cgroup_is_delegated(delegated: Path, membership: str, contr
 
 async def test_a_box_in_a_cgroup(either: tuple[str, ...], home: Path, delegated: Path) -> None:
     folder = delegated / "ours/ai-session-box"
-    async with shell(either, home) as box, watching(box.pid, Limits(), delegated / "ours") as (watch, told):
+    async with shell(either, home) as box, watching(box.pid, Limits(), delegated / "ours") as (watch, reported):
         assert (folder / "memory.max").read_text() == str(100 * MEGABYTE)
         assert (folder / "pids.max").read_text() == "40"
         assert int((folder / "cgroup.procs").read_text()) in box_processes.descendants(box.pid)
         (folder / "memory.events").write_text("low 0\noom 1\noom_kill 1\n")
-        assert await told.next() == f"memory: all of {100 * MEGABYTE} in use; the kernel ended its biggest process"
+        assert await reported.next() == f"memory: all of {100 * MEGABYTE} in use; the kernel ended its biggest process"
         (folder / "pids.events").write_text("max 3\n")
-        assert await told.next() == "processes: all of 40 in use; no more could be started"
+        assert await reported.next() == "processes: all of 40 in use; no more could be started"
         watch.remove("box")
         assert (folder / "cgroup.kill").read_text() == "1"
         for file in folder.iterdir():
@@ -310,14 +310,14 @@ async def test_a_box_in_a_cgroup(either: tuple[str, ...], home: Path, delegated:
 
 
 async def test_a_cgroup_that_cannot_be_had_leaves_a_box_watched(prefix: tuple[str, ...], home: Path) -> None:
-    async with shell(prefix, home) as box, watching(box.pid, Limits(), home / "absent") as (_, told):
+    async with shell(prefix, home) as box, watching(box.pid, Limits(), home / "absent") as (_, reported):
         box.type(hold(150))
-        assert "ended the 1 biggest" in await told.next()
+        assert "ended the 1 biggest" in await reported.next()
 
 
 async def test_the_cgroups_of_this_machine(prefix: tuple[str, ...], home: Path) -> None:
     """Where a part is delegated, the kernel bounds the box; elsewhere the watch does."""
     here = cgroup.delegated()
-    async with shell(prefix, home) as box, watching(box.pid, Limits(), here) as (_, told):
+    async with shell(prefix, home) as box, watching(box.pid, Limits(), here) as (_, reported):
         box.type(hold(150))
-        assert ("the kernel" if here else "ended the 1 biggest") in await told.next()
+        assert ("the kernel" if here else "ended the 1 biggest") in await reported.next()

@@ -15,21 +15,21 @@ import pytest
 from ai_session.models import SandboxLevel
 from ai_session.sandbox.sandbox import Sandbox
 from tests.ai_session.support.box_users import MOSTLY_ORDINARY, USERS
-from tests.ai_session.support.boxes import Place, as_user, place, python_inside
+from tests.ai_session.support.boxes import BoxUser, as_user, box_user, python_inside
 
 
 @pytest.fixture(params=MOSTLY_ORDINARY)
-def here(request: pytest.FixtureRequest) -> Iterator[Place]:
-    with place(request.param) as made:
+def here(request: pytest.FixtureRequest) -> Iterator[BoxUser]:
+    with box_user(request.param) as made:
         yield made
 
 
 @pytest.fixture
-def repository(here: Place) -> Place:
+def repository(here: BoxUser) -> BoxUser:
     return with_repository(here)
 
 
-def with_repository(here: Place) -> Place:
+def with_repository(here: BoxUser) -> BoxUser:
     here.sh(
         "git init -q . && printf '[user]\\n\\tname = a\\n\\temail = a@b\\n' >> .git/config;"
         "echo one > one && git add one && git commit -qm one && echo TOKEN=x > .env && echo k > tls.key"
@@ -51,7 +51,7 @@ def test_the_probe_takes_the_strongest(uid: int, home: Path) -> None:
     assert status.reasons == ()
 
 
-def test_work_goes_on_inside(repository: Place) -> None:
+def test_work_goes_on_inside(repository: BoxUser) -> None:
     done = repository.run("echo two > two && git add two && git commit -qm two && git log --oneline | wc -l")
     assert (done.returncode, done.stdout.strip()) == (0, "2"), done.stderr
     assert (repository.workspace / "two").read_text() == "two\n"
@@ -59,13 +59,13 @@ def test_work_goes_on_inside(repository: Place) -> None:
     assert repository.sh("git fsck 2>&1; git status --porcelain").split() == ["??", ".env", "??", "tls.key"]
 
 
-def test_the_exit_code_and_the_directory_are_passed_on(here: Place) -> None:
+def test_the_exit_code_and_the_directory_are_passed_on(here: BoxUser) -> None:
     done = here.run("pwd; exit 7")
     assert (done.returncode, done.stdout.strip()) == (7, str(here.workspace))
     assert here.run("kill -9 $$").returncode == 137
 
 
-def protected(here: Place) -> dict[str, bytes]:
+def protected(here: BoxUser) -> dict[str, bytes]:
     """Content of all that must be what and where it is; a move across mounts may copy, and delete other things."""
     names = (
         "config",
@@ -122,7 +122,7 @@ Attacked = tuple[dict[str, subprocess.CompletedProcess[str]], dict[str, bytes], 
 @pytest.fixture(scope="module", params=USERS)
 def attacked(request: pytest.FixtureRequest) -> Iterator[Attacked]:
     """What came of the attacks in one box, and what is protected, before them and afterwards."""
-    with place(request.param) as here:
+    with box_user(request.param) as here:
         with_repository(here).sh(
             "mkdir -p deep/er/repo/.claude deep/er/linked hooks.d .git/modules; touch .mcp.json .envrc .gitinclude;"
             "git init -q deep/er/repo; echo 'gitdir: x' > deep/er/linked/.git; git init -q --bare bare.git;"
@@ -141,21 +141,21 @@ def test_protected_paths(attacked: Attacked, attack: str) -> None:
     assert after == before
 
 
-def test_secrets_of_the_workspace_are_found_empty(repository: Place) -> None:
+def test_secrets_of_the_workspace_are_found_empty(repository: BoxUser) -> None:
     (repository.workspace / "linked.key").symlink_to("one")
     done = repository.run("cat .env tls.key one linked.key; echo x > .env; mv .env e; cat .env; ls e")
     assert done.stdout == ""
     assert (repository.workspace / ".env").read_text() == "TOKEN=x\n"
 
 
-def test_the_workspace_is_left_as_it_was(repository: Place) -> None:
+def test_the_workspace_is_left_as_it_was(repository: BoxUser) -> None:
     before = repository.files()
     during = repository.run("ls -A").stdout.split()
     assert {".claude", ".vscode"} <= set(during)
     assert repository.files() == before
 
 
-def test_the_last_box_takes_the_placeholders_away(repository: Place) -> None:
+def test_the_last_box_takes_the_placeholders_away(repository: BoxUser) -> None:
     before = repository.files()
 
     async def work() -> list[bool]:
@@ -172,7 +172,7 @@ def test_the_last_box_takes_the_placeholders_away(repository: Place) -> None:
     assert repository.files() == sorted([*before, ".cursor", ".cursor/mine"])
 
 
-def test_a_later_process_takes_the_placeholders_of_a_gone_box_away(repository: Place) -> None:
+def test_a_later_process_takes_the_placeholders_of_a_gone_box_away(repository: BoxUser) -> None:
     before = repository.files()
 
     async def abandon() -> None:
@@ -187,7 +187,7 @@ def test_a_later_process_takes_the_placeholders_of_a_gone_box_away(repository: P
     assert repository.files() == before
 
 
-def test_only_what_is_named_is_visible(here: Place) -> None:
+def test_only_what_is_named_is_visible(here: BoxUser) -> None:
     (here.home / ".ssh").mkdir(mode=0o755)
     (here.home / ".ssh/id").write_text("KEY")
     (here.home / ".local/bin").mkdir(parents=True)
@@ -219,13 +219,13 @@ CLOSED = (
     "find /etc /opt -mindepth 1 -type d ! -perm -o=rx -readable ! -empty"
 )
 STARTER = "tr '\\0' '\\n' < /proc/1/environ; echo; echo end; env"
-Looked = tuple[Place, dict[str, subprocess.CompletedProcess[str]]]
+Looked = tuple[BoxUser, dict[str, subprocess.CompletedProcess[str]]]
 
 
 @pytest.fixture(scope="module", params=USERS)
 def looked(request: pytest.FixtureRequest) -> Iterator[Looked]:
     """What was found in one box; most of it matters to root alone."""
-    with place(request.param) as here:
+    with box_user(request.param) as here:
         yield here, here.run_each([*TRIES.values(), WRITABLE, SHOWN, CLOSED, "cat /etc/passwd", STARTER])
 
 
@@ -258,7 +258,7 @@ def test_what_starts_the_box_is_not_led_by_the_environment_inside(looked: Looked
     assert "TMPDIR=/tmp" in inside
 
 
-def test_nothing_inherited_is_open_inside(here: Place) -> None:
+def test_nothing_inherited_is_open_inside(here: BoxUser) -> None:
     descriptor = os.open("/", os.O_RDONLY)
     high = fcntl.fcntl(descriptor, fcntl.F_DUPFD, 200)
     try:
@@ -269,7 +269,7 @@ def test_nothing_inherited_is_open_inside(here: Place) -> None:
     assert done.stdout.split() == ["0", "1", "2", "3"]
 
 
-def test_no_process_outside_is_seen_or_reached(here: Place) -> None:
+def test_no_process_outside_is_seen_or_reached(here: BoxUser) -> None:
     outside = subprocess.Popen(["/bin/sleep", "1000"], user=here.uid)
     try:
         done = here.run(f"ls /proc | grep -c '^[0-9]'; kill -9 {outside.pid}; cat /proc/{outside.pid}/environ")
@@ -280,7 +280,7 @@ def test_no_process_outside_is_seen_or_reached(here: Place) -> None:
         outside.wait()
 
 
-def test_there_is_no_network_but_its_own(here: Place) -> None:
+def test_there_is_no_network_but_its_own(here: BoxUser) -> None:
     python, readable = python_inside()
     with socket.create_server(("127.0.0.1", 0)) as server:
         connect = f"s.create_connection(('127.0.0.1', {server.getsockname()[1]}), 5)"
@@ -327,7 +327,7 @@ for code in {list(FILTERED)!r}:
 @pytest.fixture(scope="module", params=MOSTLY_ORDINARY)
 def called(request: pytest.FixtureRequest) -> Iterator[subprocess.CompletedProcess[str]]:
     python, readable = python_inside()
-    with place(request.param) as here:
+    with box_user(request.param) as here:
         yield here.enter([python, "-c", CALLS], readable=readable)
 
 
@@ -338,7 +338,7 @@ def test_the_filter_is_in_force(called: subprocess.CompletedProcess[str], code: 
     assert dict(zip(FILTERED, answers, strict=True))[code] == FILTERED[code], called.stderr
 
 
-def test_python_works_inside(here: Place) -> None:
+def test_python_works_inside(here: BoxUser) -> None:
     python, readable = python_inside()
     program = (
         "import multiprocessing, subprocess, sys\n"

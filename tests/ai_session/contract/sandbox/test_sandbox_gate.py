@@ -92,10 +92,10 @@ def test_what_a_client_makes_up_of_its_box_is_not_recorded(line: CommandLine, au
         client.request("reached", event="net.allow", host="h" * 1000, port="443", count=1, session="made up")
         with pytest.raises(AiSessionError, match=r"net\.allow, net\.deny"):
             client.request("reached", event="audit.open")
-    told = audit.newest("net.allow")
-    assert (told["host"], told["count"]) == ("h" * 253, 1)
-    assert "port" not in told
-    assert "session" not in told
+    reported = audit.newest("net.allow")
+    assert (reported["host"], reported["count"]) == ("h" * 253, 1)
+    assert "port" not in reported
+    assert "session" not in reported
 
 
 def test_bytes_that_are_no_text_can_be_words_of_it(line: CommandLine, audit: Audit) -> None:
@@ -218,7 +218,7 @@ def test_what_is_no_program_is_refused(audit: Audit, client: ControlClient) -> N
 
 
 def test_who_tells_what_is_no_end_is_refused_and_recorded_so(audit: Audit, client: ControlClient) -> None:
-    for word, told in (
+    for word, reported in (
         ("started", {"level": "steel"}),
         ("started", {}),
         ("call", {"name": "list_sessions"}),
@@ -228,7 +228,7 @@ def test_who_tells_what_is_no_end_is_refused_and_recorded_so(audit: Audit, clien
     ):
         client.request("sandbox", **ASKED)
         with pytest.raises(AiSessionError):
-            client.request(word, **told)
+            client.request(word, **reported)
         assert "pid" in client.request("status")
         assert [end["outcome"] for _, end in audit.calls()] == ["invalid"]
 

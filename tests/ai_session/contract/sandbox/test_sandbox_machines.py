@@ -54,15 +54,17 @@ def test_a_box_of_roots_holds(name: str, directory: Path) -> None:
     holds(machine, ask(machine, USERS[0], "box")["box"])
 
 
-def holds(machine: Machine, told: dict[str, Any]) -> None:
-    assert told["level"] == machine.level
-    assert len(told["reasons"]) == len(machine.said)
-    assert all(said in reason for said, reason in zip(machine.said, told["reasons"], strict=True)), told["reasons"]
-    assert told["out"].split() == ["2", "Seccomp:", "2", "lo", "scratch"], told
-    assert told["err"].count("Read-only file system") == 4, told
-    assert "Device or resource busy" in told["err"]
-    assert told["kept"].endswith("[user]\n\tname = a\n\temail = a@b\n"), told
-    assert told["left"] == ["two", "was"]
+def holds(machine: Machine, reported: dict[str, Any]) -> None:
+    assert reported["level"] == machine.level
+    assert len(reported["reasons"]) == len(machine.said)
+    assert all(said in reason for said, reason in zip(machine.said, reported["reasons"], strict=True)), reported[
+        "reasons"
+    ]
+    assert reported["out"].split() == ["2", "Seccomp:", "2", "lo", "scratch"], reported
+    assert reported["err"].count("Read-only file system") == 4, reported
+    assert "Device or resource busy" in reported["err"]
+    assert reported["kept"].endswith("[user]\n\tname = a\n\temail = a@b\n"), reported
+    assert reported["left"] == ["two", "was"]
 
 
 @pytest.mark.parametrize("name", [*MACHINES, "no bubblewrap", "no namespaces"])
@@ -80,9 +82,9 @@ def test_doctor_says_what_is_missing_and_how_to_get_it(name: str, directory: Pat
 
 def test_doctor_tells_root_what_root_lacks(directory: Path) -> None:
     plain = Machine((), SandboxLevel.BWRAP, ())
-    told = {user: [finding["check"] for finding in ask(plain, user, "doctor")["doctor"]] for user in USERS}
-    assert told["ordinary"] == ["sandbox", "sandbox limits"]
-    assert "root" not in told or told["root"] == ["sandbox", "sandbox limits", "sandbox user"]
+    reported = {user: [finding["check"] for finding in ask(plain, user, "doctor")["doctor"]] for user in USERS}
+    assert reported["ordinary"] == ["sandbox", "sandbox limits"]
+    assert "root" not in reported or reported["root"] == ["sandbox", "sandbox limits", "sandbox user"]
 
 
 @pytest.mark.torture

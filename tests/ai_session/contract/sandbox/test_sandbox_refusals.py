@@ -13,17 +13,17 @@ from ai_session.errors import SandboxRefused, SandboxUnavailable
 from ai_session.models import TRUSTED, SandboxLevel, SandboxProfile
 from ai_session.sandbox.sandbox import Sandbox
 from tests.ai_session.support.box_users import MOSTLY_ORDINARY
-from tests.ai_session.support.boxes import Place, as_user, place
+from tests.ai_session.support.boxes import BoxUser, as_user, box_user
 
 
 @pytest.fixture(params=MOSTLY_ORDINARY)
-def here(request: pytest.FixtureRequest) -> Iterator[Place]:
-    with place(request.param) as made:
+def here(request: pytest.FixtureRequest) -> Iterator[BoxUser]:
+    with box_user(request.param) as made:
         yield made
 
 
 @pytest.fixture
-def repository(here: Place) -> Place:
+def repository(here: BoxUser) -> BoxUser:
     here.sh("git init -q . && git config user.name a && git config user.email a@b")
     here.sh("echo one > one && git add one && git commit -qm one && echo TOKEN=x > .env && echo k > tls.key")
     return here
@@ -35,7 +35,7 @@ def refused(done: subprocess.CompletedProcess[str]) -> bool:
     )
 
 
-def test_read_only_writes_to_memory_alone(repository: Place) -> None:
+def test_read_only_writes_to_memory_alone(repository: BoxUser) -> None:
     before = repository.files()
     done = repository.run(
         "cat one .env; echo x > one; echo y > two; echo z > /tmp/z && cat /tmp/z; git log --oneline | wc -l",
@@ -46,7 +46,7 @@ def test_read_only_writes_to_memory_alone(repository: Place) -> None:
     assert repository.files() == before
 
 
-def test_a_link_put_in_after_the_check_leads_nowhere(repository: Place) -> None:
+def test_a_link_put_in_after_the_check_leads_nowhere(repository: BoxUser) -> None:
     outside = repository.root / "outside"
     repository.sh("mkdir -p sub ../outside/.git && git init -q sub && echo OUT > ../outside/secret")
 
@@ -65,7 +65,7 @@ def link(path: str) -> str:
 
 
 @pytest.mark.parametrize("path", [".git", ".git/hooks", ".claude", "sub/.git", ".git/info"])
-def test_links_in_protected_places_are_refused(repository: Place, path: str) -> None:
+def test_links_in_protected_places_are_refused(repository: BoxUser, path: str) -> None:
     repository.sh("git init -q sub; " + link(path))
     before = repository.files()
     with pytest.raises(AssertionError, match=r"SandboxRefused.*symbolic link"):
@@ -73,7 +73,7 @@ def test_links_in_protected_places_are_refused(repository: Place, path: str) -> 
     assert repository.files() == before
 
 
-def test_unfit_workspaces(here: Place) -> None:
+def test_unfit_workspaces(here: BoxUser) -> None:
     (here.root / "way").symlink_to(here.workspace)
     unfit: list[Any] = [
         "/",
@@ -107,13 +107,13 @@ def test_unfit_workspaces(here: Place) -> None:
     assert all(answers)
 
 
-def test_the_daemons_files_are_never_shown(here: Place) -> None:
+def test_the_daemons_files_are_never_shown(here: BoxUser) -> None:
     for path in (here.root, here.runtime):
         with pytest.raises(AssertionError, match="SandboxRefused"):
             here.run("true", readable=(str(path),))
 
 
-def test_trusted_is_no_box(here: Place) -> None:
+def test_trusted_is_no_box(here: BoxUser) -> None:
     async def work() -> Any:
         boxed = await Sandbox(runtime_directory=here.runtime).prepare(TRUSTED, here.runtime / "box", env={"A": "b"})
         return boxed.argv, boxed.level, boxed.env
@@ -121,7 +121,7 @@ def test_trusted_is_no_box(here: Place) -> None:
     assert asyncio.run(work()) == ((), SandboxLevel.NONE, {"A": "b"})
 
 
-def test_never_weaker_than_asked_for(here: Place) -> None:
+def test_never_weaker_than_asked_for(here: BoxUser) -> None:
     async def work() -> None:
         sandbox = Sandbox(runtime_directory=here.runtime, minimum_level=SandboxLevel.BWRAP)
         with pytest.raises(SandboxUnavailable, match="is required"):

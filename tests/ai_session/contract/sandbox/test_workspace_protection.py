@@ -69,9 +69,9 @@ class Project:
 
 
 @pytest.fixture(scope="module")
-def boxes(world: Path) -> Generator[CommandLine]:
+def boxes(homes: Path) -> Generator[CommandLine]:
     """Somebody whose sessions all start in boxes."""
-    with CommandLine(new_home(world, BOXED)) as line:
+    with CommandLine(new_home(homes, BOXED)) as line:
         yield line
 
 

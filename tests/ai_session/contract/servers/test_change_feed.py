@@ -23,16 +23,16 @@ ASK = '[[policy.rules]]\nid = "ask"\ndecision = "ask"\nclients = ["agent"]\ncomm
 
 
 @pytest.fixture(scope="module")
-def house(world: Path) -> Iterator[Path]:
-    home = new_home(world, UNBOXED + ASK)
+def daemon_home(homes: Path) -> Iterator[Path]:
+    home = new_home(homes, UNBOXED + ASK)
     forked.daemon(living_in(home))
     yield home
     stop_daemons(home)
 
 
 @pytest.fixture
-def person(house: Path) -> Iterator[Person]:
-    with Person(house) as person:
+def person(daemon_home: Path) -> Iterator[Person]:
+    with Person(daemon_home) as person:
         yield person
         for row in person.call("list_sessions")["structured"]["sessions"]:
             person.call("close_session", session_id=row["session_id"])
@@ -60,7 +60,7 @@ class Feed:
         return found
 
 
-def test_sessions_commands_questions_and_the_policy_are_told(house: Path, person: Person) -> None:
+def test_sessions_commands_questions_and_the_policy_are_told(daemon_home: Path, person: Person) -> None:
     feed = Feed(person)
     made = person.call("create_session", name="s", shell="bash", backend="pty")["structured"]["session_id"]
     change = feed.until(lambda change: change.get("session_id") == made and change.get("state") == "ready")
@@ -83,7 +83,7 @@ def test_sessions_commands_questions_and_the_policy_are_told(house: Path, person
     feed.until(lambda change: change.get("typing_by") == "console")
     person.done("release", session_id=made)
     feed.until(lambda change: change.get("typing_by") == "", lambda change: len(change.get("head", "")) == 64)
-    with Person(house, client="agent") as agent:
+    with Person(daemon_home, client="agent") as agent:
         refused = agent.call("execute_command", session_id="s", command="deploy")
         assert refused["structured"]["error"]["code"] == "consent_needed"
     feed.until(lambda change: change.get("open"))
@@ -96,20 +96,20 @@ def test_sessions_commands_questions_and_the_policy_are_told(house: Path, person
     feed.until(lambda change: change.get("session_id") == made and change.get("gone"))
 
 
-def test_who_comes_again_hears_what_was_missed_once(house: Path, person: Person) -> None:
+def test_who_comes_again_hears_what_was_missed_once(daemon_home: Path, person: Person) -> None:
     start = Feed(person).cursor
     assert Feed(person, cursor=start).cursor == start, "the same place, however often it is asked for"
-    with Person(house) as other:
+    with Person(daemon_home) as other:
         feed = Feed(other)
         made = other.call("create_session", name="s", shell="bash", backend="pty")["structured"]["session_id"]
         for number in range(3):
             other.call("execute_command", session_id="s", command=f"echo {number}")
         feed.until(lambda change: change.get("status") == "finished")
-    with Person(house) as again:
+    with Person(daemon_home) as again:
         again.done("changes", cursor=start)
-        told = again.event("changes").facts
-        assert [change for change in told["changes"] if change.get("session_id") == made and "name" in change]
-        assert len({str(sorted(change.items())) for change in told["changes"]}) == len(told["changes"])
+        reported = again.event("changes").facts
+        assert [change for change in reported["changes"] if change.get("session_id") == made and "name" in change]
+        assert len({str(sorted(change.items())) for change in reported["changes"]}) == len(reported["changes"])
         assert again.refused("changes", cursor="x") == "invalid_arguments"
         assert again.refused("changes", cursor="00000000.1") == "cursor_expired"
         assert again.refused("changes", cursor=feed.cursor.partition(".")[0] + ".999999") == "cursor_expired"
@@ -148,13 +148,13 @@ async def test_a_reader_that_was_left_behind_is_told_so(tmp_path: Path) -> None:
         await app.stop()
 
 
-def test_a_connection_does_no_more_than_it_says_it_is_for(house: Path, person: Person) -> None:
+def test_a_connection_does_no_more_than_it_says_it_is_for(daemon_home: Path, person: Person) -> None:
     made = person.call("create_session", name="s", shell="bash", backend="pty")["structured"]["session_id"]
 
     def code(who: Person, tool: str, **arguments: Any) -> str:
         return who.call(tool, **arguments)["structured"].get("error", {}).get("code", "")
 
-    with Person(house, scopes=["look"]) as looker:
+    with Person(daemon_home, scopes=["look"]) as looker:
         assert looker.hello["scopes"] == ["look"]
         assert looker.done("stream", session="s")["session_id"] == made
         assert looker.done("changes")["cursor"]
@@ -183,17 +183,17 @@ def test_a_connection_does_no_more_than_it_says_it_is_for(house: Path, person: P
             assert looker.refused(method, **params) == "insufficient_scope", method
         assert looker.done("approvals")["questions"] == []
         assert "mode" in looker.done("policy")
-    with Person(house, scopes=["look", "type"]) as typist:
+    with Person(daemon_home, scopes=["look", "type"]) as typist:
         assert typist.done("take_over", session="s", who="x")["session_id"] == made
         assert typist.refused("reject", question_id="ap_x") == "insufficient_scope"
-    with Person(house, scopes=["approve"]) as judge:
+    with Person(daemon_home, scopes=["approve"]) as judge:
         assert judge.refused("reject", question_id="ap_x") == "question_not_found"
         assert judge.refused("stream", session="s") == "insufficient_scope"
-    with Person(house, client="agent", scopes=["look"]) as agent:
+    with Person(daemon_home, client="agent", scopes=["look"]) as agent:
         assert code(agent, "list_sessions") == ""
         assert code(agent, "execute_command", session_id="s", command="true") == "insufficient_scope"
         assert agent.refused("stream", session="s") == "denied"
         assert agent.refused("changes") == "denied"
     for scopes in (["admin"], ["look", "sessions:execute"], "look", {"look": 1}, [1], 5):
-        with Person(house, scopes=scopes) as nobody:
+        with Person(daemon_home, scopes=scopes) as nobody:
             assert nobody.hello["error"]["code"] == "invalid_arguments"

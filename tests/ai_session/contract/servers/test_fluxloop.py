@@ -27,9 +27,9 @@ OPENINGS: dict[str, list[Message]] = json.loads((DATA / "openings.json").read_te
 
 
 @pytest.fixture(scope="module")
-def house(world: Path) -> Iterator[Path]:
+def daemon_home(homes: Path) -> Iterator[Path]:
     """A HOME with a daemon that has answered a question."""
-    home = new_home(world)
+    home = new_home(homes)
     with Flux(home) as client:
         assert client.tool("faq", query=QUESTION)["type"] == "response"
     yield home
@@ -37,16 +37,16 @@ def house(world: Path) -> Iterator[Path]:
 
 
 @pytest.fixture(scope="module")
-def pipe(house: Path) -> Iterator[Flux]:
+def pipe(daemon_home: Path) -> Iterator[Flux]:
     """One connection for all that needs no new one."""
-    with Flux(house) as client:
+    with Flux(daemon_home) as client:
         yield client
 
 
 @pytest.fixture(scope="module")
-def mcp(house: Path) -> Iterator[Client]:
+def mcp(daemon_home: Path) -> Iterator[Client]:
     """For which all that MCP needs has been loaded."""
-    with Client(env=living_in(house)) as client:
+    with Client(env=living_in(daemon_home)) as client:
         client.initialize()
         client.call("list_sessions")
         yield client
@@ -58,12 +58,12 @@ def error_of(answer: Message) -> tuple[str, str]:
 
 
 def test_the_messages_of_the_document_get_its_answers(pipe: Flux) -> None:
-    assert pipe.told(HANDSHAKE) == GREETED
+    assert pipe.answer_to(HANDSHAKE) == GREETED
     params = {"query": "How do I integrate FastAPI?"}
-    answer = pipe.told({"type": "request", "id": "42", "tool": "faq", "params": params})
+    answer = pipe.answer_to({"type": "request", "id": "42", "tool": "faq", "params": params})
     assert (answer.keys(), answer["type"], answer["id"]) == ({"type", "id", "result"}, "response", "42")
     assert {"answer", "citations"} <= answer["result"].keys() <= {"answer", "citations", "score"}
-    answer = pipe.told({"type": "request", "id": "42", "tool": "faqz", "params": {}})
+    answer = pipe.answer_to({"type": "request", "id": "42", "tool": "faqz", "params": {}})
     assert answer == {"type": "error", "id": "42", "error": UNKNOWN}
 
 
@@ -86,15 +86,15 @@ def test_an_answer_is_made_of_sentences_whose_place_is_told(pipe: Flux) -> None:
 
 def test_what_its_shipped_programs_send_is_served_too(pipe: Flux) -> None:
     expected = pipe.tool("faq", query=QUESTION, topK=2)["result"]
-    assert pipe.told({"tool": "handshake", "id": "1"}) == GREETED
-    assert pipe.told({"type": "request", "tool": "handshake", "id": "1"}) == GREETED
+    assert pipe.answer_to({"tool": "handshake", "id": "1"}) == GREETED
+    assert pipe.answer_to({"type": "request", "tool": "handshake", "id": "1"}) == GREETED
     beside = {"tool": "faq", "id": 7, "query": QUESTION, "topK": 2}
-    assert pipe.told(beside) == {"type": "response", "id": 7, "result": expected}
+    assert pipe.answer_to(beside) == {"type": "response", "id": 7, "result": expected}
     assert (
-        pipe.told({**beside, "type": "request", "params": {"topK": 1}})["result"]["citations"]
+        pipe.answer_to({**beside, "type": "request", "params": {"topK": 1}})["result"]["citations"]
         == (expected["citations"][:1])
     )
-    assert pipe.told({"tool": "faq", "query": QUESTION, "topK": 2}) == {
+    assert pipe.answer_to({"tool": "faq", "query": QUESTION, "topK": 2}) == {
         "type": "response",
         "id": None,
         "result": expected,
@@ -103,7 +103,7 @@ def test_what_its_shipped_programs_send_is_served_too(pipe: Flux) -> None:
 
 @pytest.mark.parametrize("request_id", ["1", "", "é\u2028", 0, -7, 10**17, 2.5, 1e300, None])
 def test_ids_come_back_as_they_are(pipe: Flux, request_id: Any) -> None:
-    answer = pipe.told({"type": "handshake", "id": request_id})
+    answer = pipe.answer_to({"type": "handshake", "id": request_id})
     assert json.dumps(answer["id"]) == json.dumps(request_id)
 
 
@@ -143,9 +143,9 @@ def test_a_bad_line_is_answered_and_the_server_lives(pipe: Flux, line: bytes, re
     pipe.write(line + b"\n\n \r\n")
     answer = pipe.read()
     assert answer["id"] == request_id
-    code, told = error_of(answer)
-    assert (code, told[: len(message)]) == ("invalid_payload", message)
-    assert pipe.told(HANDSHAKE) == GREETED
+    code, reported = error_of(answer)
+    assert (code, reported[: len(message)]) == ("invalid_payload", message)
+    assert pipe.answer_to(HANDSHAKE) == GREETED
 
 
 def test_a_line_that_is_too_long_is_answered_and_the_server_lives(pipe: Flux) -> None:
@@ -154,7 +154,7 @@ def test_a_line_that_is_too_long_is_answered_and_the_server_lives(pipe: Flux) ->
         answer = pipe.read()
         assert (answer["id"], answer["error"]["code"]) == (request_id, "invalid_payload")
     long = {"type": "request", "id": 1, "tool": "handshake", "params": {"x": "y" * (3 << 20)}}
-    assert pipe.told(long)["result"] == GREETING
+    assert pipe.answer_to(long)["result"] == GREETING
 
 
 def test_what_a_tool_refuses_has_a_code_of_the_protocol(pipe: Flux) -> None:
@@ -168,9 +168,9 @@ def test_what_a_tool_refuses_has_a_code_of_the_protocol(pipe: Flux) -> None:
     )
 
 
-def test_requests_are_answered_in_order_and_all_before_the_end(house: Path) -> None:
+def test_requests_are_answered_in_order_and_all_before_the_end(daemon_home: Path) -> None:
     asked = [{"type": "request", "id": n, "tool": ("faq", "handshake")[n % 2], "query": QUESTION} for n in range(20)]
-    with Flux(house) as client:
+    with Flux(daemon_home) as client:
         client.write("\n".join(map(json.dumps, asked)))  # the last one without its end
         status, _ = client.end()
         answers = [json.loads(line) for line in iter(client.line, b"")]
@@ -179,8 +179,8 @@ def test_requests_are_answered_in_order_and_all_before_the_end(house: Path) -> N
     assert {answer["type"] for answer in answers} == {"response"}
 
 
-def test_the_socket_serves_it_by_its_role(house: Path) -> None:
-    with connected(house) as link:
+def test_the_socket_serves_it_by_its_role(daemon_home: Path) -> None:
+    with connected(daemon_home) as link:
         assert link.hello["version"] == __version__
         link.send(json.dumps(HANDSHAKE).encode()[:10])
         link.send(json.dumps(HANDSHAKE).encode()[10:] + b"\n")
@@ -199,29 +199,33 @@ FIRST_LINES = (
 
 
 @pytest.mark.parametrize("first", FIRST_LINES, ids=["handshake", "id first", "no type", "request"])
-def test_a_first_line_tells_which_dialect_it_is(house: Path, first: Message) -> None:
-    with Flux(house, SERVER) as client:
+def test_a_first_line_tells_which_dialect_it_is(daemon_home: Path, first: Message) -> None:
+    with Flux(daemon_home, SERVER) as client:
         client.write(b"\n \r\n")
         for byte in json.dumps(first).encode():
             client.write(bytes([byte]))
         client.write(b"\n")
         assert client.read() == GREETED
-        assert error_of(client.told({"jsonrpc": "2.0", "id": 1, "method": "ping"}))[0] == "invalid_payload"
+        assert error_of(client.answer_to({"jsonrpc": "2.0", "id": 1, "method": "ping"}))[0] == "invalid_payload"
         assert client.tool("faq", query=QUESTION)["result"]["citations"]
 
 
-def test_who_says_mcp_gets_mcp_whatever_the_first_line_is(house: Path) -> None:
-    with Flux(house, [*SERVER, "--dialect", "mcp"]) as client:
-        assert client.told(HANDSHAKE)["error"]["code"] == -32600
-        assert client.told({"jsonrpc": "2.0", "id": 1, "method": "ping"}) == {"jsonrpc": "2.0", "id": 1, "result": {}}
+def test_who_says_mcp_gets_mcp_whatever_the_first_line_is(daemon_home: Path) -> None:
+    with Flux(daemon_home, [*SERVER, "--dialect", "mcp"]) as client:
+        assert client.answer_to(HANDSHAKE)["error"]["code"] == -32600
+        assert client.answer_to({"jsonrpc": "2.0", "id": 1, "method": "ping"}) == {
+            "jsonrpc": "2.0",
+            "id": 1,
+            "result": {},
+        }
 
 
 @pytest.mark.parametrize("name", sorted(OPENINGS))
-def test_mcp_clients_are_served_byte_for_byte_as_without_detection(house: Path, mcp: Client, name: str) -> None:
+def test_mcp_clients_are_served_byte_for_byte_as_without_detection(daemon_home: Path, mcp: Client, name: str) -> None:
     assert mcp.result("ping") == {}
     said: list[list[bytes]] = []
     for more in ({}, {"dialect": "mcp"}):
-        with connected(house, "mcp", **more) as link:
+        with connected(daemon_home, "mcp", **more) as link:
             lines: list[bytes] = []
             for message in OPENINGS[name]:
                 link.send(json.dumps(message).encode() + b"\n")
@@ -240,8 +244,8 @@ NOT_OURS = {
 
 
 @pytest.mark.parametrize("line", NOT_OURS)
-def test_a_first_line_that_tells_nothing_is_mcps(house: Path, line: bytes) -> None:
-    with connected(house, "mcp") as link:
+def test_a_first_line_that_tells_nothing_is_mcps(daemon_home: Path, line: bytes) -> None:
+    with connected(daemon_home, "mcp") as link:
         link.send(line + b"\n")
         assert link.read()["error"]["code"] == NOT_OURS[line]
         link.send(json.dumps(HANDSHAKE).encode() + b"\n")
@@ -259,9 +263,9 @@ PARAMS: dict[str, dict[str, Any]] = {
 }
 
 
-def test_every_request_of_a_tool_passes_the_gate_once(house: Path, pipe: Flux) -> None:
-    pipe.told(HANDSHAKE)
-    audit = Audit(runtime(house))
+def test_every_request_of_a_tool_passes_the_gate_once(daemon_home: Path, pipe: Flux) -> None:
+    pipe.answer_to(HANDSHAKE)
+    audit = Audit(runtime(daemon_home))
     assert ["handshake", *PARAMS] == TOOLS
     for tool, params in PARAMS.items():
         answer = pipe.tool(tool, **params)
@@ -271,16 +275,16 @@ def test_every_request_of_a_tool_passes_the_gate_once(house: Path, pipe: Flux) -
     pipe.tool("execute_command", command="echo > made")
     ((begin, end),) = audit.calls()
     assert (begin["tool"], end["outcome"]) == ("fluxloop.execute_command", "invalid")
-    pipe.told(HANDSHAKE)
-    pipe.told({"id": 1})
+    pipe.answer_to(HANDSHAKE)
+    pipe.answer_to({"id": 1})
     assert audit.calls() == []
 
 
-def test_where_all_is_denied_no_tool_answers(world: Path) -> None:
-    home = new_home(world, UNBOXED + SHUT)
+def test_where_all_is_denied_no_tool_answers(homes: Path) -> None:
+    home = new_home(homes, UNBOXED + SHUT)
     try:
         with Flux(home) as client:
-            assert client.told(HANDSHAKE) == GREETED
+            assert client.answer_to(HANDSHAKE) == GREETED
             audit = Audit(runtime(home))
             for tool, params in PARAMS.items():
                 error = client.tool(tool, **params)["error"]
@@ -292,15 +296,15 @@ def test_where_all_is_denied_no_tool_answers(world: Path) -> None:
         DaemonHome(home).end_daemon()  # as all, it would be denied to whoever asks for it
 
 
-def test_one_question_on_the_command_line(house: Path, pipe: Flux) -> None:
-    code, printed = verb(house, "mcp-server", "--once", "--query", QUESTION)
+def test_one_question_on_the_command_line(daemon_home: Path, pipe: Flux) -> None:
+    code, printed = verb(daemon_home, "mcp-server", "--once", "--query", QUESTION)
     expected = pipe.tool("faq", query=QUESTION)["result"]
     assert (code, json.loads(printed)) == (0, {"type": "response", "result": expected})
     assert printed.count("\n") == 1
-    code, printed = verb(house, "mcp-server", "--once", "--query", "zxqv", "--dialect", "fluxloop", "--stdio")
+    code, printed = verb(daemon_home, "mcp-server", "--once", "--query", "zxqv", "--dialect", "fluxloop", "--stdio")
     nothing = {"answer": "No relevant information available.", "citations": []}
     assert (code, json.loads(printed)) == (0, {"type": "response", "result": nothing})
-    code, printed = verb(house, "mcp-server", "--once", "--query", "")
+    code, printed = verb(daemon_home, "mcp-server", "--once", "--query", "")
     assert (code, json.loads(printed)["error"]["code"]) == (1, "invalid_payload")
 
 
@@ -315,8 +319,8 @@ WRONG = {
 
 
 @pytest.mark.parametrize("words", WRONG)
-def test_flags_that_do_not_go_together_are_refused(house: Path, words: str) -> None:
-    code, printed = verb(house, "mcp-server", *words.split())
+def test_flags_that_do_not_go_together_are_refused(daemon_home: Path, words: str) -> None:
+    code, printed = verb(daemon_home, "mcp-server", *words.split())
     assert code == 2
     assert WRONG[words] in printed
 
@@ -324,7 +328,7 @@ def test_flags_that_do_not_go_together_are_refused(house: Path, words: str) -> N
 def test_it_needs_no_daemon_and_never_the_sdk(home: Path) -> None:
     command = [sys.executable, "-X", "importtime", *SERVER[1:], "--no-daemon"]
     with (home / "imports").open("wb") as imports, Flux(home, command, stderr=imports) as client:
-        assert client.told(HANDSHAKE) == GREETED
+        assert client.answer_to(HANDSHAKE) == GREETED
         assert client.tool("faq", query=QUESTION)["result"]["citations"]
         assert client.end()[0] == 0
     loaded = {line.rpartition("|")[2].strip() for line in (home / "imports").read_text().splitlines()}

@@ -46,9 +46,9 @@ CUT = st.builds(lambda message, at: json.dumps(message).encode()[:at], VALID, st
 
 
 @pytest.fixture(scope="module")
-def house(world: Path) -> Iterator[Path]:
+def daemon_home(homes: Path) -> Iterator[Path]:
     """A HOME with a daemon whose rates never end."""
-    home = new_home(world, f"{UNBOXED}\n[rates]\nread_per_minute = 1000000000\n")
+    home = new_home(homes, f"{UNBOXED}\n[rates]\nread_per_minute = 1000000000\n")
     with Client(env=living_in(home)) as client:
         client.initialize()
     yield home
@@ -58,13 +58,13 @@ def house(world: Path) -> Iterator[Path]:
 @settings(suppress_health_check=[*BY_CHANCE, HealthCheck.function_scoped_fixture])
 @given(st.lists(VALID | BROKEN | CUT, min_size=1, max_size=12), st.integers(1, 4000), st.booleans())
 def test_whatever_comes_every_request_with_an_id_is_answered(
-    house: Path, sent: list[Any], piece: int, detected: bool
+    daemon_home: Path, sent: list[Any], piece: int, detected: bool
 ) -> None:
     first, last = f"first {uuid.uuid4()}", f"last {uuid.uuid4()}"
     lines = [one if isinstance(one, bytes) else json.dumps(one).encode() for one in sent]
     greeting = json.dumps({"type": "handshake", "id": first}).encode()
     data = b"\n".join([greeting, *lines, json.dumps(request(last, tool="handshake")).encode()])
-    with connected(house, "mcp" if detected else "fluxloop") as link:
+    with connected(daemon_home, "mcp" if detected else "fluxloop") as link:
         for start in range(0, len(data), piece):
             link.send(data[start : start + piece])
         answers = link.rest()
@@ -80,5 +80,5 @@ def test_whatever_comes_every_request_with_an_id_is_answered(
     for one in sent:
         if isinstance(one, dict):
             given_ids.remove(json.dumps(one["id"]))  # each once, with its JSON type
-    log = (runtime(house) / "daemon.log").read_text()
+    log = (runtime(daemon_home) / "daemon.log").read_text()
     assert "Traceback" not in log, log

@@ -29,9 +29,9 @@ ROOT = Path(__file__).parents[4]
 
 
 @pytest.fixture(scope="module")
-def warm(world: Path) -> Iterator[dict[str, str]]:
+def warm(homes: Path) -> Iterator[dict[str, str]]:
     """The environment of a daemon that has everything imported; its heartbeat is 0.01 s."""
-    home = new_home(world)
+    home = new_home(homes)
     with double(home=home):
         with Client(env=living_in(home)) as client:
             client.call("echo")

@@ -33,9 +33,9 @@ OPENINGS: dict[str, list[Message]] = json.loads((DATA / "openings.json").read_te
 
 
 @pytest.fixture(scope="module")
-def place(world: Path) -> Iterator[Path]:
+def module_home(homes: Path) -> Iterator[Path]:
     """A HOME with a daemon and a session called work."""
-    home = new_home(world)
+    home = new_home(homes)
     with Client(env=living_in(home), cwd=home) as client:
         client.call("create_session", name="work", backend="pty", working_directory=str(home))
     yield home
@@ -43,14 +43,14 @@ def place(world: Path) -> Iterator[Path]:
 
 
 @pytest.fixture
-def client(place: Path) -> Iterator[Client]:
-    with Client(env=living_in(place), cwd=place) as client:
+def client(module_home: Path) -> Iterator[Client]:
+    with Client(env=living_in(module_home), cwd=module_home) as client:
         yield client
         check(client)
 
 
 @pytest.fixture(scope="module")
-def pipes(place: Path) -> Iterator[list[Client]]:
+def pipes(module_home: Path) -> Iterator[list[Client]]:
     """Connections for all that needs no new one; the last may be open."""
     made: list[Client] = []
     yield made
@@ -59,9 +59,9 @@ def pipes(place: Path) -> Iterator[list[Client]]:
 
 
 @pytest.fixture
-def pipe(place: Path, pipes: list[Client]) -> Iterator[Client]:
+def pipe(module_home: Path, pipes: list[Client]) -> Iterator[Client]:
     if not pipes or pipes[-1].process.poll() is not None:
-        pipes.append(Client(env=living_in(place), cwd=place))
+        pipes.append(Client(env=living_in(module_home), cwd=module_home))
     pipes[-1].lines.clear()
     yield pipes[-1]
     check(pipes[-1])
@@ -97,12 +97,12 @@ def test_2_and_6_first_answers_of_a_cold_start_come_early(method: str) -> None:
     once_within(0.8, start)
 
 
-def test_6_warm_start_is_early(place: Path) -> None:
+def test_6_warm_start_is_early(module_home: Path) -> None:
     def start() -> float:
-        before = sum(map(processor_seconds, daemon_pids(place)))
-        with Client(anew=True, env=living_in(place)) as client:
+        before = sum(map(processor_seconds, daemon_pids(module_home)))
+        with Client(anew=True, env=living_in(module_home)) as client:
             client.initialize()
-            return work_of(client, place) - before
+            return work_of(client, module_home) - before
 
     once_within(0.3, start)
 
@@ -117,8 +117,8 @@ def test_1_and_3_openings_of_real_clients_lead_to_a_session(client: Client, name
 
 
 @pytest.mark.parametrize("end", ["kill", "killpg", "eof", "term"])
-def test_4_sessions_outlive_the_server_process(place: Path, end: str) -> None:
-    with Client(env=living_in(place)) as first:
+def test_4_sessions_outlive_the_server_process(module_home: Path, end: str) -> None:
+    with Client(env=living_in(module_home)) as first:
         run(first, f"kept={end}")
         run(first, "read answer; echo got $answer", timeout_seconds=0)
         if end == "killpg":
@@ -129,7 +129,7 @@ def test_4_sessions_outlive_the_server_process(place: Path, end: str) -> None:
             first.process.send_signal(signal.SIGKILL if end == "kill" else signal.SIGTERM)
         first.process.wait(BOUND_SECONDS)
     elsewhere = {"XDG_STATE_HOME": "/nowhere", "XDG_RUNTIME_DIR": "/nowhere", "TMPDIR": "/nowhere"}
-    with Client(env=living_in(place) | elsewhere) as second:
+    with Client(env=living_in(module_home) | elsewhere) as second:
         second.call("send_input", session_id="work", text="on", keys=["Enter"])
         output = second.call("read_output", session_id="work", wait_for="finish")["structuredContent"]
         assert (output["status"], output["exit_code"]) == ("finished", 0)
@@ -138,24 +138,24 @@ def test_4_sessions_outlive_the_server_process(place: Path, end: str) -> None:
 
 
 @pytest.mark.parametrize("end", ["eof", signal.SIGTERM, signal.SIGINT])
-def test_5_server_ends_at_once_while_a_command_runs(place: Path, end: str | int) -> None:
+def test_5_server_ends_at_once_while_a_command_runs(module_home: Path, end: str | int) -> None:
     waiting = {"name": "execute_command", "arguments": {"session_id": "work", "command": "read x"}}
 
     def attempt() -> float:
-        with Client(env=living_in(place)) as client:
+        with Client(env=living_in(module_home)) as client:
             client.request("tools/call", waiting)
             client.result("ping")
             status, seconds = client.end() if isinstance(end, str) else client.signalled(end)
         assert status == 0
-        with Client(env=living_in(place)) as client:
+        with Client(env=living_in(module_home)) as client:
             client.call("interrupt_command", session_id="work")
         return seconds
 
     once_within(0.1, attempt)
 
 
-def test_7_output_of_commands_and_programs_never_reaches_our_output(place: Path) -> None:
-    with Client(env=living_in(place)) as client:
+def test_7_output_of_commands_and_programs_never_reaches_our_output(module_home: Path) -> None:
+    with Client(env=living_in(module_home)) as client:
         client.initialize()
         run(
             client,
@@ -235,7 +235,7 @@ def test_11_unknown_arguments_are_ignored_and_named(pipe: Client) -> None:
     assert pipe.ask("tools/list", {"cursor": "x"})["error"]["code"] == -32602
 
 
-def test_12_a_long_command_returns_early_and_cancelling_stops_only_the_wait(pipe: Client, place: Path) -> None:
+def test_12_a_long_command_returns_early_and_cancelling_stops_only_the_wait(pipe: Client, module_home: Path) -> None:
     result = run(pipe, "read line; echo then $line", timeout_seconds=0.2)
     assert result["structuredContent"]["status"] == "running"
     assert "exit_code" not in result["structuredContent"]
@@ -252,15 +252,15 @@ def test_12_a_long_command_returns_early_and_cancelling_stops_only_the_wait(pipe
         pipe.line(0.1)
 
 
-def test_13_a_call_sent_again_by_a_new_process_does_not_run_twice(place: Path) -> None:
+def test_13_a_call_sent_again_by_a_new_process_does_not_run_twice(module_home: Path) -> None:
     results: list[Message] = []
     for _ in range(2):
-        with Client(env=living_in(place)) as client:
-            results.append(run(client, f"echo ran >> {place}/ran; cat {place}/ran", call_key="once"))
+        with Client(env=living_in(module_home)) as client:
+            results.append(run(client, f"echo ran >> {module_home}/ran; cat {module_home}/ran", call_key="once"))
             client.process.kill()
-    assert (place / "ran").read_text() == "ran\n"
+    assert (module_home / "ran").read_text() == "ran\n"
     assert results[0]["structuredContent"]["output"] == results[1]["structuredContent"]["output"]
-    with Client(env=living_in(place)) as client:
+    with Client(env=living_in(module_home)) as client:
         other = run(client, "echo other", call_key="once")
     assert other["_meta"]["ai-session/error"]["code"] == "call_key_conflict"
 
@@ -320,11 +320,11 @@ def test_errors_of_sessions_are_results_that_say_what_to_do(pipe: Client) -> Non
         assert error["message"] in result["content"][0]["text"]
 
 
-def test_killed_daemon_loses_no_output(place: Path, pipes: list[Client]) -> None:
+def test_killed_daemon_loses_no_output(module_home: Path, pipes: list[Client]) -> None:
     """The next daemon reads the whole output and the exit code; none of the clients notices."""
-    with Client(env=living_in(place)) as client:
+    with Client(env=living_in(module_home)) as client:
         run(client, "for i in 1 2 3; do echo before $i; done; read x; seq 1 5000; (exit 7)", timeout_seconds=0)
-        (pid,) = daemon_pids(place)
+        (pid,) = daemon_pids(module_home)
         gone = os.pidfd_open(pid)
         os.kill(pid, signal.SIGKILL)
         assert select.select([gone], [], [], BOUND_SECONDS)[0]
@@ -339,7 +339,7 @@ def test_killed_daemon_loses_no_output(place: Path, pipes: list[Client]) -> None
         assert run(client, "echo alive")["structuredContent"]["output"].strip() == "alive"
         for each in pipes:
             assert each.call("get_session_info", session_id="work")["structuredContent"]["state"] == "ready"
-    assert runtime(place).is_dir()
+    assert runtime(module_home).is_dir()
 
 
 def test_server_without_daemon_has_real_sessions_that_end_with_it(home: Path) -> None:

@@ -25,7 +25,7 @@ commands = ["git push"]
 """
 
 
-class House:
+class ServedHome:
     """One daemon with a session ``build`` in which things were done, and a client of it."""
 
     def __init__(self, home: Path) -> None:
@@ -53,17 +53,17 @@ class House:
 
 
 @pytest.fixture(scope="module")
-def house(world: Path) -> Iterator[House]:
-    home = new_home(world, RULES)
-    house = House(home)
-    with house.client:
-        yield house
+def daemon(homes: Path) -> Iterator[ServedHome]:
+    home = new_home(homes, RULES)
+    daemon = ServedHome(home)
+    with daemon.client:
+        yield daemon
     stop_daemons(home)
 
 
 @ERAS
-def test_28_prompts_are_listed_with_their_arguments(house: House, modern: bool) -> None:
-    listed = house.client.result("prompts/list", modern=modern)["prompts"]
+def test_28_prompts_are_listed_with_their_arguments(daemon: ServedHome, modern: bool) -> None:
+    listed = daemon.client.result("prompts/list", modern=modern)["prompts"]
     assert [prompt["name"] for prompt in listed] == ["diagnose_command", "hand_over", "review_session"]
     for prompt in listed:
         assert prompt["title"]
@@ -73,41 +73,41 @@ def test_28_prompts_are_listed_with_their_arguments(house: House, modern: bool) 
             ref = {"type": "ref/prompt", "name": prompt["name"]}
             asked = {"ref": ref, "argument": {"name": argument["name"], "value": ""}}
             asked["context"] = {"arguments": {"session": "build"}}
-            values = house.client.result("completion/complete", asked, modern=modern)["completion"]["values"]
+            values = daemon.client.result("completion/complete", asked, modern=modern)["completion"]["values"]
             assert bool(values) == (argument["name"] != "task")
             assert "all" not in values
 
 
 @ERAS
-def test_28_a_diagnosis_has_the_command_its_end_and_its_output(house: House, modern: bool) -> None:
-    words, (output,) = house.prompt("diagnose_command", modern=modern, session="build", command_id=house.failed)
+def test_28_a_diagnosis_has_the_command_its_end_and_its_output(daemon: ServedHome, modern: bool) -> None:
+    words, (output,) = daemon.prompt("diagnose_command", modern=modern, session="build", command_id=daemon.failed)
     assert "command: echo compiling; echo 'error: no rule' >&2; (exit 2)" in words
     assert "result: exit code 2" in words
-    assert f"directory: {house.home}" in words
+    assert f"directory: {daemon.home}" in words
     assert output["text"] == "compiling\nerror: no rule\n"
-    assert output["uri"].endswith(f"/output/{house.failed}")
-    newest, (output,) = house.prompt("diagnose_command", modern=modern, session="build")
+    assert output["uri"].endswith(f"/output/{daemon.failed}")
+    newest, (output,) = daemon.prompt("diagnose_command", modern=modern, session="build")
     assert "command: echo later" in newest
     assert output["text"] == "later\n"
 
 
-def test_28_a_hand_over_says_how_to_attach_and_what_waits(house: House) -> None:
-    begun = house.run("read -p 'Your name: ' name", timeout_seconds=0)
+def test_28_a_hand_over_says_how_to_attach_and_what_waits(daemon: ServedHome) -> None:
+    begun = daemon.run("read -p 'Your name: ' name", timeout_seconds=0)
     given = {"session_id": "build", "command_id": begun["command_id"], "wait_for": "input"}
-    assert house.client.call("read_output", **given)["structuredContent"]["waited"] == "input"
-    words, (screen,) = house.prompt("hand_over", session="build", task="Type your name.")
+    assert daemon.client.call("read_output", **given)["structuredContent"]["waited"] == "input"
+    words, (screen,) = daemon.prompt("hand_over", session="build", task="Type your name.")
     assert "ai-session attach build" in words
     assert "What the person is to do: Type your name." in words
     assert "waits for: a line of input" in words
     assert f"running: read -p 'Your name: ' name ({begun['command_id']})" in words
     assert "Your name:" in screen["text"]
-    house.client.call("send_input", session_id="build", text="Ada", keys=["Enter"])
-    house.client.call("read_output", session_id="build", wait_for="finish")
+    daemon.client.call("send_input", session_id="build", text="Ada", keys=["Enter"])
+    daemon.client.call("read_output", session_id="build", wait_for="finish")
 
 
 @ERAS
-def test_28_a_review_joins_the_record_with_what_commands_came_to(house: House, modern: bool) -> None:
-    words, resources = house.prompt("review_session", modern=modern, session="build")
+def test_28_a_review_joins_the_record_with_what_commands_came_to(daemon: ServedHome, modern: bool) -> None:
+    words, resources = daemon.prompt("review_session", modern=modern, session="build")
     assert resources == []
     record = [line for line in words.splitlines() if ": execute_command" in line]
     assert "wire: execute_command `echo compiling; echo 'error: no rule' >&2; (exit 2)` → ok exit code 2" in record[0]
@@ -132,9 +132,9 @@ def test_28_a_review_joins_the_record_with_what_commands_came_to(house: House, m
     ],
 )
 def test_28_wrong_arguments_are_all_told(
-    house: House, name: str, arguments: Message, problems: list[str], modern: bool
+    daemon: ServedHome, name: str, arguments: Message, problems: list[str], modern: bool
 ) -> None:
-    error = house.client.ask("prompts/get", {"name": name, "arguments": arguments}, modern=modern)["error"]
+    error = daemon.client.ask("prompts/get", {"name": name, "arguments": arguments}, modern=modern)["error"]
     assert error["code"] == -32602
     for problem in problems:
         assert problem in error["message"]

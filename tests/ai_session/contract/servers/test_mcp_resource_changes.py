@@ -21,8 +21,8 @@ QUIET_SECONDS = 0.4
 
 
 @pytest.fixture(scope="module")
-def place(world: Path) -> Iterator[Path]:
-    home = new_home(world)
+def module_home(homes: Path) -> Iterator[Path]:
+    home = new_home(homes)
     with Client(env=living_in(home), cwd=home) as client:
         for name in ("build", "other"):
             client.call("create_session", name=name, backend="pty", working_directory=str(home))
@@ -31,21 +31,21 @@ def place(world: Path) -> Iterator[Path]:
 
 
 @contextmanager
-def greeted(place: Path, version: str = "2025-11-25") -> Iterator[Client]:
-    with Client(env=living_in(place), cwd=place) as client:
+def greeted(module_home: Path, version: str = "2025-11-25") -> Iterator[Client]:
+    with Client(env=living_in(module_home), cwd=module_home) as client:
         client.initialize(version)
         yield client
 
 
 @pytest.fixture
-def client(place: Path) -> Iterator[Client]:
-    with greeted(place) as client:
+def client(module_home: Path) -> Iterator[Client]:
+    with greeted(module_home) as client:
         yield client
 
 
-def worker(place: Path) -> Client:
+def worker(module_home: Path) -> Client:
     """Somebody else, who greets nobody and hears nothing."""
-    return Client(env=living_in(place), cwd=place)
+    return Client(env=living_in(module_home), cwd=module_home)
 
 
 def listen(client: Client, **wanted: Any) -> tuple[int, Message]:
@@ -64,7 +64,7 @@ def until(client: Client, holds: Callable[[Message], bool]) -> list[Message]:
     return seen
 
 
-def told(uri: str, stream: int | None = None) -> Callable[[Message], bool]:
+def reported(uri: str, stream: int | None = None) -> Callable[[Message], bool]:
     def holds(message: Message) -> bool:
         params: Message = message.get("params", {})
         mine = params.get("_meta", {}).get(SUBSCRIPTION) == stream
@@ -93,13 +93,13 @@ def drained(client: Client) -> list[Message]:
 
 
 @pytest.mark.parametrize("version", ["2024-11-05", "2025-11-25"])
-def test_26_a_subscriber_of_the_handshake_era_hears_of_its_resources_only(place: Path, version: str) -> None:
-    with greeted(place, version) as client, worker(place) as other:
+def test_26_a_subscriber_of_the_handshake_era_hears_of_its_resources_only(module_home: Path, version: str) -> None:
+    with greeted(module_home, version) as client, worker(module_home) as other:
         assert client.ask("resources/subscribe", {"uri": "session://build/screen"})["result"] == {}
         other.call("execute_command", session_id="other", command="echo unheard")
         quiet(client)
         other.call("execute_command", session_id="build", command="echo heard")
-        until(client, told("session://build/screen"))
+        until(client, reported("session://build/screen"))
         drained(client)
         assert client.ask("resources/unsubscribe", {"uri": "session://build/screen"})["result"] == {}
         other.call("execute_command", session_id="build", command="echo unheard")
@@ -107,15 +107,15 @@ def test_26_a_subscriber_of_the_handshake_era_hears_of_its_resources_only(place:
         assert client.ask("resources/unsubscribe", {"uri": "session://build/screen"})["result"] == {}
 
 
-def test_26_a_stream_begins_with_what_is_heeded_and_every_message_names_it(client: Client, place: Path) -> None:
+def test_26_a_stream_begins_with_what_is_heeded_and_every_message_names_it(client: Client, module_home: Path) -> None:
     wanted = ["session://build/info", "session://build/screen", "bad://x", "session://../info"]
     first, heeded = listen(client, resourceSubscriptions=wanted)
     assert heeded == {"resourceSubscriptions": wanted[:2]}
     second, heeded = listen(client, resourcesListChanged=True, toolsListChanged=False)
     assert heeded == {"resourcesListChanged": True}
-    with worker(place) as other:
+    with worker(module_home) as other:
         other.call("execute_command", session_id="build", command="cd /")
-        seen = until(client, told("session://build/info", first))
+        seen = until(client, reported("session://build/info", first))
         seen += drained(client)
         assert all(message["params"]["_meta"] == {SUBSCRIPTION: first} for message in seen)
         assert {message["params"]["uri"] for message in seen} == set(wanted[:2])
@@ -126,20 +126,20 @@ def test_26_a_stream_begins_with_what_is_heeded_and_every_message_names_it(clien
     assert client.result("ping") == {}
 
 
-def test_26_a_stream_that_is_given_up_is_not_answered_and_tells_no_more(client: Client, place: Path) -> None:
+def test_26_a_stream_that_is_given_up_is_not_answered_and_tells_no_more(client: Client, module_home: Path) -> None:
     number, _ = listen(client, resourceSubscriptions=["session://build/screen"])
     client.write({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": number}})
     assert client.result("ping") == {}
-    with worker(place) as other:
+    with worker(module_home) as other:
         other.call("execute_command", session_id="build", command="echo unheard")
     quiet(client)
 
 
-def test_26_lists_that_change_are_told_to_who_shook_hands(client: Client, place: Path) -> None:
-    with worker(place) as other, worker(place) as mute:
+def test_26_lists_that_change_are_told_to_who_shook_hands(client: Client, module_home: Path) -> None:
+    with worker(module_home) as other, worker(module_home) as mute:
         other.call("create_session", name="brief", backend="pty")
         until(client, method("notifications/resources/list_changed"))
-        CommandLine(place).run("rename", "brief", "renamed")
+        CommandLine(module_home).run("rename", "brief", "renamed")
         until(client, method("notifications/resources/list_changed"))
         other.call("close_session", session_id="renamed")
         until(client, method("notifications/resources/list_changed"))
@@ -147,14 +147,16 @@ def test_26_lists_that_change_are_told_to_who_shook_hands(client: Client, place:
         quiet(mute)
 
 
-def test_26_the_output_of_one_command_is_told_of_while_it_runs_and_when_it_ends(client: Client, place: Path) -> None:
-    with worker(place) as other:
+def test_26_the_output_of_one_command_is_told_of_while_it_runs_and_when_it_ends(
+    client: Client, module_home: Path
+) -> None:
+    with worker(module_home) as other:
         made = other.call("execute_command", session_id="build", command="read line; echo $line", timeout_seconds=0)
         command = made["structuredContent"]["command_id"]
         first = f"session://build/output/{command}"
         number, _ = listen(client, resourceSubscriptions=[first, "session://build/output/all"])
         other.call("send_input", session_id="build", text="here", keys=["Enter"])
-        until(client, told(first, number))
+        until(client, reported(first, number))
         other.call("read_output", session_id="build", command_id=command, wait_for="finish")
         drained(client)
         assert client.call("read_output", session_id="build", command_id=command)["structuredContent"]["exit_code"] == 0
@@ -163,9 +165,9 @@ def test_26_the_output_of_one_command_is_told_of_while_it_runs_and_when_it_ends(
         assert heard == {"session://build/output/all"}, "the first command has ended"
 
 
-def test_26_a_session_that_prints_flat_out_is_told_of_four_times_a_second(client: Client, place: Path) -> None:
+def test_26_a_session_that_prints_flat_out_is_told_of_four_times_a_second(client: Client, module_home: Path) -> None:
     listen(client, resourceSubscriptions=["session://build/screen"])
-    with worker(place) as other:
+    with worker(module_home) as other:
         printing = "for i in $(seq 20000); do echo $i; done"
         result = other.call("execute_command", session_id="build", command=printing, timeout_seconds=40)
     seconds = result["structuredContent"]["duration_seconds"]
@@ -173,8 +175,8 @@ def test_26_a_session_that_prints_flat_out_is_told_of_four_times_a_second(client
     assert 1 <= heard <= 4 * seconds + 4
 
 
-def test_26_a_session_that_goes_is_told_of_once_more(client: Client, place: Path) -> None:
-    with worker(place) as other:
+def test_26_a_session_that_goes_is_told_of_once_more(client: Client, module_home: Path) -> None:
+    with worker(module_home) as other:
         other.call("create_session", name="brief", backend="pty")
         listen(client, resourceSubscriptions=["session://brief/info"])
         other.call("close_session", session_id="brief")
@@ -182,11 +184,11 @@ def test_26_a_session_that_goes_is_told_of_once_more(client: Client, place: Path
     assert client.ask("resources/read", {"uri": "session://brief/info"})["error"]["code"] == -32002
 
 
-def test_26_what_another_agent_does_is_not_heard(place: Path) -> None:
+def test_26_what_another_agent_does_is_not_heard(module_home: Path) -> None:
     def meta(agent: str) -> Message:
         return {"ai-session/agent": agent, "ai-session/run": "r"}
 
-    with worker(place) as client, worker(place) as other:
+    with worker(module_home) as client, worker(module_home) as other:
         given = {"name": "adas", "backend": "pty"}
         other.result("tools/call", {"name": "create_session", "arguments": given, "_meta": meta("ada")})
         uri = "session://adas/screen"
@@ -204,8 +206,8 @@ def test_26_what_another_agent_does_is_not_heard(place: Path) -> None:
         assert {message["params"]["_meta"][SUBSCRIPTION] for message in seen} == {streams["ada"]}
 
 
-def test_26_streams_end_with_a_result_when_the_daemon_leaves(world: Path) -> None:
-    home = new_home(world)
+def test_26_streams_end_with_a_result_when_the_daemon_leaves(homes: Path) -> None:
+    home = new_home(homes)
     try:
         with Client(env=living_in(home), cwd=home) as client:
             client.call("list_sessions")
@@ -224,8 +226,8 @@ TIGHT = '[sandbox]\nprofile = "trusted"\n\n[policy]\nmode = "read-only"\n'
 
 
 @pytest.mark.parametrize("modern", [False, True], ids=["handshake", "2026"])
-def test_26_a_mode_that_brings_other_tools_is_told(world: Path, modern: bool) -> None:
-    home = new_home(world, TIGHT)
+def test_26_a_mode_that_brings_other_tools_is_told(homes: Path, modern: bool) -> None:
+    home = new_home(homes, TIGHT)
     try:
         with asking.client(home) as client:
             client.call("list_sessions", modern=modern)
@@ -244,8 +246,8 @@ def test_26_a_mode_that_brings_other_tools_is_told(world: Path, modern: bool) ->
         stop_daemons(home)
 
 
-def test_26_subscribing_again_and_again_leaves_nothing(client: Client, place: Path) -> None:
-    (pid,) = daemon_pids(place)
+def test_26_subscribing_again_and_again_leaves_nothing(client: Client, module_home: Path) -> None:
+    (pid,) = daemon_pids(module_home)
 
     def held() -> int:
         return len(os.listdir(f"/proc/{pid}/fd"))
@@ -258,6 +260,6 @@ def test_26_subscribing_again_and_again_leaves_nothing(client: Client, place: Pa
         assert client.ask("resources/subscribe", uri)["result"] == {}
         assert client.ask("resources/unsubscribe", uri)["result"] == {}
     assert held() == before
-    with worker(place) as other:
+    with worker(module_home) as other:
         other.call("execute_command", session_id="build", command="echo unheard")
     quiet(client)

@@ -19,7 +19,7 @@ OUTPUT = "session://{id}/output/{command_id}"
 SECRET = "sk-ant-REDACTED" + "A" * 90
 
 
-class House:
+class ServedHome:
     """One daemon with sessions ``build`` and ``other``, and a client of it."""
 
     def __init__(self, home: Path) -> None:
@@ -54,85 +54,85 @@ class House:
 
 
 @pytest.fixture(scope="module")
-def house(world: Path) -> Iterator[House]:
-    home = new_home(world)
-    house = House(home)
-    with house.client:
-        yield house
+def daemon(homes: Path) -> Iterator[ServedHome]:
+    home = new_home(homes)
+    daemon = ServedHome(home)
+    with daemon.client:
+        yield daemon
     stop_daemons(home)
 
 
 @ERAS
-def test_27_the_list_names_the_parts_of_each_session(house: House, modern: bool) -> None:
-    listed = house.client.result("resources/list", modern=modern)
+def test_27_the_list_names_the_parts_of_each_session(daemon: ServedHome, modern: bool) -> None:
+    listed = daemon.client.result("resources/list", modern=modern)
     by_uri = {resource["uri"]: resource for resource in listed["resources"]}
-    build = house.ids["build"]
+    build = daemon.ids["build"]
     mine = [uri for uri in by_uri if build in uri]
-    assert mine == [f"session://{build}/{part}" for part in ("info", "screen", "recording", f"output/{house.made}")]
+    assert mine == [f"session://{build}/{part}" for part in ("info", "screen", "recording", f"output/{daemon.made}")]
     assert next(iter(by_uri)) == "session://list"
     screen = by_uri[f"session://{build}/screen"]
     assert (screen["name"], screen["title"], screen["mimeType"]) == ("build/screen", "Screen of build", "text/plain")
     assert screen["annotations"]["lastModified"].endswith("Z")
-    assert all(house.read(uri, modern=modern)["text"] for uri in by_uri)
+    assert all(daemon.read(uri, modern=modern)["text"] for uri in by_uri)
     assert (listed.get("ttlMs"), listed.get("cacheScope")) == ((1000, "private") if modern else (None, None))
 
 
 @ERAS
-def test_27_what_is_read_is_what_the_tool_says(house: House, modern: bool) -> None:
-    call = house.client.call
-    for reference in ("build", house.ids["build"]):
-        info = json.loads(house.read(f"session://{reference}/info", modern=modern)["text"])
-        told = call("get_session_info", session_id="build")["structuredContent"]
-        assert [facts.pop("used_at") > 0 for facts in (info, told)] == [True, True]  # who looks uses it
-        assert info == told
-        screen = house.read(f"session://{reference}/screen", modern=modern)
+def test_27_what_is_read_is_what_the_tool_says(daemon: ServedHome, modern: bool) -> None:
+    call = daemon.client.call
+    for reference in ("build", daemon.ids["build"]):
+        info = json.loads(daemon.read(f"session://{reference}/info", modern=modern)["text"])
+        reported = call("get_session_info", session_id="build")["structuredContent"]
+        assert [facts.pop("used_at") > 0 for facts in (info, reported)] == [True, True]  # who looks uses it
+        assert info == reported
+        screen = daemon.read(f"session://{reference}/screen", modern=modern)
         assert screen["text"] == call("read_screen", session_id="build")["structuredContent"]["screen"]
         assert screen["_meta"]["ai-session/resource"]["rows"] > 1
-        output = house.read(f"session://{reference}/output/{house.made}", modern=modern)
+        output = daemon.read(f"session://{reference}/output/{daemon.made}", modern=modern)
         assert output["text"] == "one\ntwo\n"
         assert output["_meta"]["ai-session/resource"]["exit_code"] == 3
-    listed = json.loads(house.read("session://list", modern=modern)["text"])
+    listed = json.loads(daemon.read("session://list", modern=modern)["text"])
     assert listed == call("list_sessions")["structuredContent"]
-    result = house.client.result("resources/read", {"uri": "session://list"}, modern=modern)
+    result = daemon.client.result("resources/read", {"uri": "session://list"}, modern=modern)
     assert result["_meta"]["ai-session/call_id"].startswith("call_")
     assert result["_meta"]["ai-session/audit"]["seq"] > 0
 
 
-def test_27_hints_say_how_long_what_was_read_holds(house: House) -> None:
+def test_27_hints_say_how_long_what_was_read_holds(daemon: ServedHome) -> None:
     def hint(uri: str) -> tuple[int, str]:
-        result = house.client.result("resources/read", {"uri": uri}, modern=True)
+        result = daemon.client.result("resources/read", {"uri": uri}, modern=True)
         return result["ttlMs"], result["cacheScope"]
 
     assert hint("session://build/screen") == (0, "private")
     assert hint("session://build/output/all") == (0, "private")
-    assert hint(f"session://build/output/{house.made}") == (60_000, "private")
+    assert hint(f"session://build/output/{daemon.made}") == (60_000, "private")
 
 
-def test_27_output_that_is_cut_says_where_and_how_to_read_on(house: House) -> None:
-    command = house.run("other", "seq 1 60000")
-    content = house.read(f"session://other/output/{command}")
+def test_27_output_that_is_cut_says_where_and_how_to_read_on(daemon: ServedHome) -> None:
+    command = daemon.run("other", "seq 1 60000")
+    content = daemon.read(f"session://other/output/{command}")
     text, facts = content["text"], content["_meta"]["ai-session/resource"]
     assert OUTPUT_CHARS * 0.9 < len(text) < OUTPUT_CHARS * 1.1
     first = text.splitlines()[0]
     assert f"read_output(command_id='{command}', offset={facts['next_offset']})" in first
     assert "bytes omitted" in first
-    page = house.client.call("read_output", session_id="other", command_id=command, offset=facts["next_offset"])
+    page = daemon.client.call("read_output", session_id="other", command_id=command, offset=facts["next_offset"])
     following = page["structuredContent"]["output"].splitlines()[0]
     assert f"\n{int(following) - 1}\n" in text
     assert f"\n{following}\n" not in text
     assert text.endswith("60000\n")
 
 
-def test_27_separate_errors_stand_behind_the_output(house: House) -> None:
+def test_27_separate_errors_stand_behind_the_output(daemon: ServedHome) -> None:
     given = {"session_id": "other", "command": "echo out; echo err >&2", "separate_stderr": True}
-    made = house.client.call("execute_command", **given)["structuredContent"]
-    assert house.read(f"session://other/output/{made['command_id']}")["text"] == "out\n[stderr]\nerr\n"
+    made = daemon.client.call("execute_command", **given)["structuredContent"]
+    assert daemon.read(f"session://other/output/{made['command_id']}")["text"] == "out\n[stderr]\nerr\n"
 
 
 @ERAS
-def test_27_a_recording_is_asciicast_without_secrets(house: House, modern: bool) -> None:
-    house.run("other", f"echo key={SECRET}")
-    content = house.read("session://other/recording", modern=modern)
+def test_27_a_recording_is_asciicast_without_secrets(daemon: ServedHome, modern: bool) -> None:
+    daemon.run("other", f"echo key={SECRET}")
+    content = daemon.read("session://other/recording", modern=modern)
     header, *events = [json.loads(line) for line in content["text"].splitlines() if not line.startswith("#")]
     assert (header["version"], header["title"]) == (3, "other")
     assert {code for _, code, _ in events} <= {"o", "m", "r", "x"}
@@ -156,18 +156,18 @@ def test_27_a_recording_is_asciicast_without_secrets(house: House, modern: bool)
         "session://build",
     ],
 )
-def test_27_what_is_not_there_is_refused_with_its_uri(house: House, modern: bool, uri: str) -> None:
-    error = house.client.ask("resources/read", {"uri": uri}, modern=modern)["error"]
+def test_27_what_is_not_there_is_refused_with_its_uri(daemon: ServedHome, modern: bool, uri: str) -> None:
+    error = daemon.client.ask("resources/read", {"uri": uri}, modern=modern)["error"]
     assert error["code"] == (-32602 if modern else -32002)
     assert error["data"] == {"uri": uri}
     if not modern:
-        assert house.client.ask("resources/subscribe", {"uri": uri})["error"]["code"] == -32002
+        assert daemon.client.ask("resources/subscribe", {"uri": uri})["error"]["code"] == -32002
 
 
-def test_27_a_long_recording_is_its_newest_part_and_says_so(house: House) -> None:
-    house.open("long")
-    house.run("long", "seq 1 250000")
-    content = house.read("session://long/recording")
+def test_27_a_long_recording_is_its_newest_part_and_says_so(daemon: ServedHome) -> None:
+    daemon.open("long")
+    daemon.run("long", "seq 1 250000")
+    content = daemon.read("session://long/recording")
     lines = content["text"].splitlines()
     left_out = f"# bytes 0 to {content['_meta']['ai-session/resource']['from_offset']} are left out"
     assert lines[1].startswith(left_out)
@@ -177,9 +177,9 @@ def test_27_a_long_recording_is_its_newest_part_and_says_so(house: House) -> Non
     assert json.loads(lines[0])["version"] == 3
 
 
-def test_27_templates_are_those_of_the_resources(house: House) -> None:
+def test_27_templates_are_those_of_the_resources(daemon: ServedHome) -> None:
     for modern in (False, True):
-        found = house.client.result("resources/templates/list", modern=modern)["resourceTemplates"]
+        found = daemon.client.result("resources/templates/list", modern=modern)["resourceTemplates"]
         assert [each["uriTemplate"] for each in found] == [
             "session://{id}/info",
             "session://{id}/screen",
@@ -192,12 +192,12 @@ def test_27_templates_are_those_of_the_resources(house: House) -> None:
 @ERAS
 @pytest.mark.parametrize("cursor", ["", "x", "////", base64.b64encode(b"[1]").decode(), "W10=", "bnVsbA==", "é"])
 @pytest.mark.parametrize("method", ["resources/list", "resources/templates/list", "prompts/list"])
-def test_27_a_cursor_of_nobody_is_refused(house: House, method: str, cursor: str, modern: bool) -> None:
-    assert house.client.ask(method, {"cursor": cursor}, modern=modern)["error"]["code"] == -32602
+def test_27_a_cursor_of_nobody_is_refused(daemon: ServedHome, method: str, cursor: str, modern: bool) -> None:
+    assert daemon.client.ask(method, {"cursor": cursor}, modern=modern)["error"]["code"] == -32602
 
 
-def test_27_pages_follow_each_other_while_sessions_come_and_go(world: Path) -> None:
-    home = new_home(world)
+def test_27_pages_follow_each_other_while_sessions_come_and_go(homes: Path) -> None:
+    home = new_home(homes)
     with (home / ".config/ai-session/config.toml").open("a") as config:
         config.write("\n[session]\nmax_sessions = 100\nmax_sessions_per_owner = 75\n")
     try:
@@ -229,15 +229,15 @@ def completion(variable: str, value: str) -> Message:
     return {"ref": {"type": "ref/resource", "uri": OUTPUT}, "argument": {"name": variable, "value": value}}
 
 
-def test_28_variables_are_completed_with_what_the_caller_sees(house: House) -> None:
-    assert house.complete("id", "bui")["values"] == ["build"]
-    assert house.complete("id", house.ids["other"][:10])["values"] == [house.ids["other"]]
-    assert house.complete("id", "none of that") == {"values": [], "total": 0, "hasMore": False}
-    assert house.complete("command_id", "", id="build")["values"] == [house.made, "all"]
-    assert house.complete("command_id", "a", id=house.ids["build"])["values"] == ["all"]
-    assert house.complete("command_id", "")["values"] == []
-    assert house.complete("command_id", "", id="nobody")["values"] == []
-    assert house.complete("command_id", "", id="../x")["values"] == []
+def test_28_variables_are_completed_with_what_the_caller_sees(daemon: ServedHome) -> None:
+    assert daemon.complete("id", "bui")["values"] == ["build"]
+    assert daemon.complete("id", daemon.ids["other"][:10])["values"] == [daemon.ids["other"]]
+    assert daemon.complete("id", "none of that") == {"values": [], "total": 0, "hasMore": False}
+    assert daemon.complete("command_id", "", id="build")["values"] == [daemon.made, "all"]
+    assert daemon.complete("command_id", "a", id=daemon.ids["build"])["values"] == ["all"]
+    assert daemon.complete("command_id", "")["values"] == []
+    assert daemon.complete("command_id", "", id="nobody")["values"] == []
+    assert daemon.complete("command_id", "", id="../x")["values"] == []
 
 
 @pytest.mark.parametrize(
@@ -250,19 +250,19 @@ def test_28_variables_are_completed_with_what_the_caller_sees(house: House) -> N
         ({"type": "ref/prompt", "name": "hand_over"}, "command_id"),
     ],
 )
-def test_28_what_cannot_be_completed_is_refused(house: House, ref: Message, variable: str) -> None:
+def test_28_what_cannot_be_completed_is_refused(daemon: ServedHome, ref: Message, variable: str) -> None:
     params: Message = {"ref": ref, "argument": {"name": variable, "value": ""}}
-    assert house.client.ask("completion/complete", params)["error"]["code"] == -32602
+    assert daemon.client.ask("completion/complete", params)["error"]["code"] == -32602
 
 
 @ERAS
-def test_nothing_of_another_agents_session_is_listed_read_or_completed(house: House, modern: bool) -> None:
+def test_nothing_of_another_agents_session_is_listed_read_or_completed(daemon: ServedHome, modern: bool) -> None:
     name = f"hidden-{modern}"
-    made = house.open(name, agent="ada")["session_id"]
+    made = daemon.open(name, agent="ada")["session_id"]
 
     def ask(agent: str, method: str, **params: Any) -> Message:
         meta = {"ai-session/agent": agent, "ai-session/run": "r"}
-        return house.client.ask(method, {**params, "_meta": meta}, modern=modern)
+        return daemon.client.ask(method, {**params, "_meta": meta}, modern=modern)
 
     for agent, sees in (("ada", True), ("bob", False)):
         assert (made in json.dumps(ask(agent, "resources/list"))) == sees
@@ -272,27 +272,27 @@ def test_nothing_of_another_agents_session_is_listed_read_or_completed(house: Ho
             assert ("result" in ask(agent, "resources/read", uri=uri)) == sees
         prompt = {"name": "review_session", "arguments": {"session": made}}
         assert ("result" in ask(agent, "prompts/get", **prompt)) == sees
-    assert made not in json.dumps(house.client.result("resources/list", {"_meta": {"ai-session/agent": "bob"}}))
+    assert made not in json.dumps(daemon.client.result("resources/list", {"_meta": {"ai-session/agent": "bob"}}))
 
 
-def test_25_conversations_that_mix_on_one_pipe_leave_nothing_to_each_other(house: House) -> None:
+def test_25_conversations_that_mix_on_one_pipe_leave_nothing_to_each_other(daemon: ServedHome) -> None:
     """Two agents and somebody who shook hands, all at once: each request stands for itself."""
     uris: dict[str, str] = {}
     for agent in ("ada", "bob"):
-        uris[agent] = f"session://{house.open(f'mixed-{agent}', agent)['session_id']}/info"
+        uris[agent] = f"session://{daemon.open(f'mixed-{agent}', agent)['session_id']}/info"
     asked: dict[int, tuple[str, str]] = {}
     for number in range(30):
         agent, of = ("ada", "bob", "")[number % 3], ("ada", "bob")[number // 3 % 2]
         meta = {"ai-session/agent": agent, "ai-session/run": "r"} if agent else {}
         method, params = ("resources/read", {"uri": uris[of]}) if number % 2 else ("resources/list", {})
-        asked[house.client.request(method, {**params, "_meta": meta}, modern=bool(agent))] = agent, of
+        asked[daemon.client.request(method, {**params, "_meta": meta}, modern=bool(agent))] = agent, of
     for _ in range(len(asked)):
-        while "id" not in (answer := house.client.read()):
+        while "id" not in (answer := daemon.client.read()):
             pass
         agent, of = asked.pop(answer["id"])
-        told = json.dumps(answer.get("result", {}))
-        sees = {other: f"mixed-{other}" in told for other in ("ada", "bob")}
-        if "contents" in told:
+        reported = json.dumps(answer.get("result", {}))
+        sees = {other: f"mixed-{other}" in reported for other in ("ada", "bob")}
+        if "contents" in reported:
             assert sees == {other: other == of for other in sees}
             assert agent in ("", of)
         elif "result" in answer:

@@ -17,8 +17,8 @@ SCREEN = {"uri": "session://main/screen"}
 
 
 @pytest.fixture(scope="module")
-def house(world: Path) -> Iterator[Path]:
-    home = new_home(world, UNBOXED + RULE)
+def daemon_home(homes: Path) -> Iterator[Path]:
+    home = new_home(homes, UNBOXED + RULE)
     with client(home) as peer:
         assert not peer.call("create_session", name="main", backend="pty")["isError"]
     yield home
@@ -29,8 +29,8 @@ def read(**params: object) -> Message:
     return {**SCREEN, "_meta": modern({})["_meta"], **params}
 
 
-def test_since_2026_the_question_is_the_result_and_the_answer_comes_with_the_next_request(house: Path) -> None:
-    with client(house) as peer:
+def test_since_2026_the_question_is_the_result_and_the_answer_comes_with_the_next_request(daemon_home: Path) -> None:
+    with client(daemon_home) as peer:
         for decision, agreed in (("once", True), ("deny", False)):
             asked = peer.result("resources/read", read())
             assert asked["resultType"] == "input_required"
@@ -47,8 +47,8 @@ def test_since_2026_the_question_is_the_result_and_the_answer_comes_with_the_nex
         assert broken["error"]["code"] == -32602
 
 
-def test_in_the_handshake_era_the_form_comes_while_the_request_waits(house: Path) -> None:
-    with client(house) as peer:
+def test_in_the_handshake_era_the_form_comes_while_the_request_waits(daemon_home: Path) -> None:
+    with client(daemon_home) as peer:
         greet(peer, FORMS)
         wanted = peer.request("resources/read", SCREEN)
         fill(peer, form(peer), decide("once"))
@@ -56,12 +56,12 @@ def test_in_the_handshake_era_the_form_comes_while_the_request_waits(house: Path
         assert (answer["id"], answer["result"]["contents"][0]["mimeType"]) == (wanted, "text/plain")
 
 
-def test_who_cannot_ask_is_told_how_a_person_agrees(house: Path) -> None:
-    with client(house) as peer:
+def test_who_cannot_ask_is_told_how_a_person_agrees(daemon_home: Path) -> None:
+    with client(daemon_home) as peer:
         error = peer.ask("resources/read", SCREEN)["error"]
         assert (error["code"], error["data"]["code"]) == (-32600, "consent_needed")
         assert "ai-session approve ap_" in error["message"]
         prompt = {"name": "hand_over", "arguments": {"session": "main"}}
         assert peer.ask("prompts/get", prompt)["error"]["data"]["code"] == "consent_needed"
-        for question in asking.approvals(house)["questions"]:
-            asking.typed(house, "reject", question_id=question["question_id"])
+        for question in asking.approvals(daemon_home)["questions"]:
+            asking.typed(daemon_home, "reject", question_id=question["question_id"])

@@ -24,9 +24,9 @@ SUBSCRIPTION = "io.modelcontextprotocol/subscriptionId"
 
 
 @pytest.fixture(scope="module")
-def house(world: Path) -> Iterator[Path]:
+def daemon_home(homes: Path) -> Iterator[Path]:
     """A home whose daemon serves all tests of this module."""
-    home = new_home(world, UNBOXED)
+    home = new_home(homes, UNBOXED)
     yield home
     stop_daemons(home)
 
@@ -54,8 +54,8 @@ async def listening(here: Here, token: str = "", **wanted: Any) -> AsyncGenerato
 
 @pytest.mark.parametrize("mode", ["legacy", "auto"])
 @pytest.mark.either("mode")
-async def test_27_and_28_the_official_client_reads_resources_and_prompts(house: Path, mode: Any) -> None:
-    async with running(house, signed=False) as here, Client(here.url, mode=mode) as client:
+async def test_27_and_28_the_official_client_reads_resources_and_prompts(daemon_home: Path, mode: Any) -> None:
+    async with running(daemon_home, signed=False) as here, Client(here.url, mode=mode) as client:
         await client.call_tool("create_session", {"name": mode, "backend": "pty"})
         ran = await client.call_tool("execute_command", {"session_id": mode, "command": "echo $((6*7))"})
         assert ran.structured_content
@@ -79,8 +79,8 @@ async def test_27_and_28_the_official_client_reads_resources_and_prompts(house: 
         assert caught.value.error.data == {"uri": "session://nobody/info"}
 
 
-async def test_nothing_of_another_users_session_is_listed_read_or_completed(house: Path) -> None:
-    async with running(house) as here:
+async def test_nothing_of_another_users_session_is_listed_read_or_completed(daemon_home: Path) -> None:
+    async with running(daemon_home) as here:
         assert here.tokens
         alice, bob = here.tokens.give("alice"), here.tokens.give("bob")
         made = (await here.call("create_session", token=alice, name="alices", backend="pty"))["structuredContent"]
@@ -97,8 +97,8 @@ async def test_nothing_of_another_users_session_is_listed_read_or_completed(hous
             assert ("result" in (await here.modern("prompts/get", prompt, token)).json()) == sees
 
 
-async def test_nothing_of_another_users_session_is_heard(house: Path) -> None:
-    async with running(house) as here:
+async def test_nothing_of_another_users_session_is_heard(daemon_home: Path) -> None:
+    async with running(daemon_home) as here:
         assert here.tokens
         alice, bob = here.tokens.give("alice"), here.tokens.give("bob")
         await here.call("create_session", token=alice, name="heard", backend="pty")
@@ -116,8 +116,8 @@ async def test_nothing_of_another_users_session_is_heard(house: Path) -> None:
             assert first["method"] == "notifications/resources/list_changed", "of his own session"
 
 
-async def test_26_both_eras_hear_of_changes(house: Path) -> None:
-    async with running(house, signed=False) as here:
+async def test_26_both_eras_hear_of_changes(daemon_home: Path) -> None:
+    async with running(daemon_home, signed=False) as here:
         session = await here.handshake()
         await here.call("create_session", name="both", backend="pty")
         asked: Message = {"jsonrpc": "2.0", "id": 3, "method": "resources/subscribe"}
@@ -127,8 +127,8 @@ async def test_26_both_eras_hear_of_changes(house: Path) -> None:
             assert answer_of(await here.post(asked, session=session))["result"] == {}
             async with listening(here, resourceSubscriptions=["session://both/screen"]) as stream:
                 await here.post(called("execute_command", session_id="both", command="echo told"), session=session)
-                told = await anext(stream)
-                assert told["params"] == {"uri": "session://both/screen", "_meta": {SUBSCRIPTION: 9}}
+                reported = await anext(stream)
+                assert reported["params"] == {"uri": "session://both/screen", "_meta": {SUBSCRIPTION: 9}}
                 async for message in messages(standing):
                     if message["method"] == "notifications/resources/updated":
                         assert message["params"] == {"uri": "session://both/screen"}
@@ -144,8 +144,8 @@ async def test_26_both_eras_hear_of_changes(house: Path) -> None:
         ("subscriptions/listen", {"notifications": {"resourcesListChanged": True}}),
     ],
 )
-async def test_reading_without_the_scope_asks_for_it(house: Path, method: str, params: Message) -> None:
-    async with running(house) as here:
+async def test_reading_without_the_scope_asks_for_it(daemon_home: Path, method: str, params: Message) -> None:
+    async with running(daemon_home) as here:
         assert here.tokens
         writer = here.tokens.give("dave", "sessions:write")
         refused = await here.modern(method, params, writer)
@@ -154,8 +154,8 @@ async def test_reading_without_the_scope_asks_for_it(house: Path, method: str, p
         assert await here.handshake(writer), "greeting asks for nothing"
 
 
-async def test_26_streams_end_with_a_result_when_the_front_leaves(house: Path) -> None:
-    async with running(house, signed=False) as here, listening(here, resourcesListChanged=True) as stream:
+async def test_26_streams_end_with_a_result_when_the_front_leaves(daemon_home: Path) -> None:
+    async with running(daemon_home, signed=False) as here, listening(here, resourcesListChanged=True) as stream:
         here.front.stop()
         async with asyncio.timeout(BOUND_SECONDS):
             ended = [message async for message in stream][-1]

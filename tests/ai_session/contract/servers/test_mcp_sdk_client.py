@@ -17,20 +17,20 @@ pytestmark = pytest.mark.anyio
 
 
 @pytest.fixture(scope="module")
-def place(shared_home: Path) -> Iterator[Path]:
+def module_home(shared_home: Path) -> Iterator[Path]:
     forked.daemon(living_in(shared_home))
     yield shared_home
     stop_daemons(shared_home)
 
 
 @pytest.mark.parametrize("mode", ["legacy", pytest.param("auto", marks=pytest.mark.torture), "2026-07-28"])
-async def test_sdk_client_runs_commands(place: Path, mode: str) -> None:
+async def test_sdk_client_runs_commands(module_home: Path, mode: str) -> None:
     beats: list[float] = []
 
     async def progress(value: float, total: float | None, message: str | None) -> None:
         beats.append(value)
 
-    server = StdioServerParameters(command=SERVER[0], args=SERVER[1:], env={"HOME": str(place)})
+    server = StdioServerParameters(command=SERVER[0], args=SERVER[1:], env={"HOME": str(module_home)})
     async with Client(server, mode=mode) as client:
         tools = await client.list_tools()
         assert len(tools.tools) == 10

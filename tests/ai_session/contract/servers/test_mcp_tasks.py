@@ -81,14 +81,14 @@ def error_code(answer: Message) -> int:
 
 
 @pytest.fixture(scope="module")
-def house(shared_home: Path) -> Iterator[Path]:
+def daemon_home(shared_home: Path) -> Iterator[Path]:
     yield shared_home
     stop_daemons(shared_home)
 
 
 @pytest.fixture
-def client(house: Path) -> Iterator[Tasking]:
-    with Tasking(house) as client:
+def client(daemon_home: Path) -> Iterator[Tasking]:
+    with Tasking(daemon_home) as client:
         yield client
 
 
@@ -121,8 +121,8 @@ def test_a_long_one_is_a_task_until_it_is_over(client: Tasking) -> None:
     )
     assert facts["command_id"] == task["_meta"][COMMAND_ID]
     assert "exit code 3" in done["result"]["content"][0]["text"]
-    begun, told = task["_meta"]["ai-session/audit"], done["result"]["_meta"]["ai-session/audit"]
-    assert told["seq"] > begun["seq"]
+    begun, reported = task["_meta"]["ai-session/audit"], done["result"]["_meta"]["ai-session/audit"]
+    assert reported["seq"] > begun["seq"]
     assert client.seen(task)["result"]["structuredContent"]["output"] == "tea\n"
 
 
@@ -167,8 +167,8 @@ def test_cancelling_interrupts_the_command_that_it_began_and_no_other(client: Ta
     assert client.call("read_output", session_id="cancelled")["structuredContent"]["status"] == "running"
 
 
-def test_the_daemon_may_be_replaced_meanwhile(world: Path) -> None:
-    home = new_home(world)
+def test_the_daemon_may_be_replaced_meanwhile(homes: Path) -> None:
+    home = new_home(homes)
     with Tasking(home) as before:
         task, pipe = before.running("kept")
         (pid,) = daemon_pids(home)
@@ -184,11 +184,11 @@ def test_the_daemon_may_be_replaced_meanwhile(world: Path) -> None:
     stop_daemons(home)
 
 
-def test_another_agent_s_task_is_unknown(house: Path) -> None:
+def test_another_agent_s_task_is_unknown(daemon_home: Path) -> None:
     claim = {"ai-session/run": "r1"}
-    with Tasking(house, KNOWS | claim | {"ai-session/agent": "one"}) as one:
+    with Tasking(daemon_home, KNOWS | claim | {"ai-session/agent": "one"}) as one:
         task, pipe = one.running("owned")
-        with Tasking(house, KNOWS | claim | {"ai-session/agent": "two"}) as two:
+        with Tasking(daemon_home, KNOWS | claim | {"ai-session/agent": "two"}) as two:
             for method in ("tasks/get", "tasks/update", "tasks/cancel"):
                 more = {"inputResponses": {}} if method == "tasks/update" else {}
                 assert error_code(two.ask(method, task, **more)) == UNKNOWN
@@ -202,8 +202,8 @@ def test_what_is_no_task_is_unknown(client: Tasking, task_id: str) -> None:
         assert error_code(client.ask(method, task_id, inputResponses={})) == UNKNOWN
 
 
-def test_who_does_not_know_tasks_gets_none(house: Path) -> None:
-    with Client(env=living_in(house)) as wire:
+def test_who_does_not_know_tasks_gets_none(daemon_home: Path) -> None:
+    with Client(env=living_in(daemon_home)) as wire:
         for method in ("tasks/get", "tasks/update", "tasks/cancel"):
             refused = wire.ask(method, {"taskId": "x", "inputResponses": {}}, modern=True)
             assert error_code(refused) == NOT_DECLARED
@@ -241,8 +241,8 @@ READS_ARE_ASKED_ABOUT = UNBOXED + (
 )
 
 
-def test_a_question_about_reading_it_is_the_task_s(world: Path) -> None:
-    home = new_home(world, READS_ARE_ASKED_ABOUT)
+def test_a_question_about_reading_it_is_the_task_s(homes: Path) -> None:
+    home = new_home(homes, READS_ARE_ASKED_ABOUT)
     with Tasking(home, ASKS) as client:
         task, pipe = client.running("asked")
         pipe.write_text("tea\n")

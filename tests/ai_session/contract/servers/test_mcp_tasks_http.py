@@ -20,8 +20,8 @@ LOOKS = 20
 
 
 @pytest.fixture(scope="module")
-def house(world: Path) -> Iterator[Path]:
-    home = new_home(world, UNBOXED)
+def daemon_home(homes: Path) -> Iterator[Path]:
+    home = new_home(homes, UNBOXED)
     yield home
     stop_daemons(home)
 
@@ -33,9 +33,9 @@ async def ask(here: Here, method: str, task: Message, token: str = "", header: s
     return found.status_code, answer_of(found)
 
 
-async def begun(here: Here, house: Path, name: str, token: str = "") -> tuple[Message, Path]:
+async def begun(here: Here, daemon_home: Path, name: str, token: str = "") -> tuple[Message, Path]:
     """A task, and the pipe that ends its command."""
-    pipe = house / name
+    pipe = daemon_home / name
     os.mkfifo(pipe)
     await here.call("create_session", token=token, name=name)
     params = {"name": "execute_command", "arguments": {"session_id": name, "command": f"cat {pipe}"}, "_meta": KNOWS}
@@ -52,27 +52,27 @@ async def ended(here: Here, task: Message, token: str = "") -> Message:
     raise AssertionError(f"still {answer}")
 
 
-async def test_a_task_is_its_users_and_outlives_the_front(house: Path) -> None:
-    async with running(house) as here:
+async def test_a_task_is_its_users_and_outlives_the_front(daemon_home: Path) -> None:
+    async with running(daemon_home) as here:
         assert here.tokens
         alice, bob = here.tokens.give("alice"), here.tokens.give("bob")
-        task, pipe = await begun(here, house, "kept", alice)
+        task, pipe = await begun(here, daemon_home, "kept", alice)
         for method in ("tasks/get", "tasks/update", "tasks/cancel"):
             status, answer = await ask(here, method, task, bob)
             assert (status, answer["error"]["code"]) == (400, -32602)
     pipe.write_text("tea\n")
-    async with running(house) as another:
+    async with running(daemon_home) as another:
         assert another.tokens
         token = another.tokens.give("alice", client="another")
         done = await ended(another, task, token)
         assert done["result"]["structuredContent"]["output"] == "tea\n"
 
 
-async def test_a_token_that_only_reads_looks_and_cancels_nothing(house: Path) -> None:
-    async with running(house) as here:
+async def test_a_token_that_only_reads_looks_and_cancels_nothing(daemon_home: Path) -> None:
+    async with running(daemon_home) as here:
         assert here.tokens
         carol, reader = here.tokens.give("carol"), here.tokens.give("carol", "sessions:read")
-        task, pipe = await begun(here, house, "read", carol)
+        task, pipe = await begun(here, daemon_home, "read", carol)
         status, answer = await ask(here, "tasks/cancel", task, reader)
         assert (status, answer["error"]["data"]["required_scope"]) == (403, "sessions:write")
         status, answer = await ask(here, "tasks/get", task, reader)
@@ -81,9 +81,9 @@ async def test_a_token_that_only_reads_looks_and_cancels_nothing(house: Path) ->
         assert (await ended(here, task, reader))["result"]["structuredContent"]["exit_code"] == 0
 
 
-async def test_the_header_names_the_task(house: Path) -> None:
-    async with running(house, signed=False) as here:
-        task, pipe = await begun(here, house, "named")
+async def test_the_header_names_the_task(daemon_home: Path) -> None:
+    async with running(daemon_home, signed=False) as here:
+        task, pipe = await begun(here, daemon_home, "named")
         status, answer = await ask(here, "tasks/get", task, header="another")
         assert (status, answer["error"]["code"]) == (400, -32020)
         status, answer = await ask(here, "tasks/cancel", task)

@@ -21,9 +21,9 @@ OPENINGS: dict[str, list[Message]] = json.loads((DATA / "openings.json").read_te
 
 
 @pytest.fixture(scope="module")
-def warm(world: Path) -> Iterator[dict[str, str]]:
+def warm(homes: Path) -> Iterator[dict[str, str]]:
     """The environment of a daemon that has everything imported."""
-    home = new_home(world)
+    home = new_home(homes)
     with double(home=home):
         with Client(env=living_in(home)) as client:
             client.call("echo")

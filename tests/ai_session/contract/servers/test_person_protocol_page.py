@@ -32,16 +32,20 @@ def person(home: Path) -> Iterator[Person]:
     stop_daemons(home)
 
 
-def agrees(told: Any, shown: Any) -> bool:
+def agrees(received: Any, shown: Any) -> bool:
     """Whether what was told is as the page shows it, where ``…`` stands for anything."""
     if isinstance(shown, dict):
-        return isinstance(told, dict) and told.keys() == shown.keys() and all(agrees(told[k], shown[k]) for k in shown)
+        return (
+            isinstance(received, dict)
+            and received.keys() == shown.keys()
+            and all(agrees(received[k], shown[k]) for k in shown)
+        )
     if isinstance(shown, list):
-        return isinstance(told, list) and len(told) == len(shown) and all(map(agrees, told, shown))
+        return isinstance(received, list) and len(received) == len(shown) and all(map(agrees, received, shown))
     return (
         shown == "…"
-        or told == shown
-        or (isinstance(shown, str) and shown.endswith("_…") and re.search("[_.]", str(told)))
+        or received == shown
+        or (isinstance(shown, str) and shown.endswith("_…") and re.search("[_.]", str(received)))
     )
 
 
@@ -55,12 +59,14 @@ def test_every_conversation_is_as_the_page_has_it(person: Person) -> None:
             filled = json.loads(UNKNOWN.sub(lambda found, known=known: json.dumps(known[found[1]]), text))
             person.write(filled, json.loads(data).encode() if data else b"")
             continue
-        told = person.until(
-            lambda told, shown=shown: (
-                told.facts.get("id") == shown["id"] if "id" in shown else told.facts.get("event") == shown["event"]
+        received = person.until(
+            lambda received, shown=shown: (
+                received.facts.get("id") == shown["id"]
+                if "id" in shown
+                else received.facts.get("event") == shown["event"]
             )
         ).facts
-        assert agrees(told, shown), (told, shown)
-        result = told.get("result") or told
+        assert agrees(received, shown), (received, shown)
+        result = received.get("result") or received
         known |= {"ses_…": result.get("session_id", known.get("ses_…")), "…": result.get("next", known["…"])}
         known |= {"cur_…": result.get("cursor", known.get("cur_…"))}

@@ -23,16 +23,16 @@ WINDOW = LEAST_WINDOW_BYTES
 
 
 @pytest.fixture(scope="module")
-def house(world: Path) -> Iterator[Path]:
-    home = new_home(world)
+def daemon_home(homes: Path) -> Iterator[Path]:
+    home = new_home(homes)
     forked.daemon(living_in(home))
     yield home
     stop_daemons(home)
 
 
 @pytest.fixture
-def person(house: Path) -> Iterator[Person]:
-    with Person(house) as person:
+def person(daemon_home: Path) -> Iterator[Person]:
+    with Person(daemon_home) as person:
         yield person
         for row in person.call("list_sessions")["structured"]["sessions"]:
             person.call("close_session", session_id=row["session_id"])
@@ -51,17 +51,17 @@ def watched(person: Person, name: str) -> int:
     return stream
 
 
-def printed(house: Path, session_id: str, start: int, end: int) -> bytes:
+def printed(daemon_home: Path, session_id: str, start: int, end: int) -> bytes:
     """What the log has between two offsets, without marks."""
-    folder = runtime(house) / "sessions" / session_id
+    folder = runtime(daemon_home) / "sessions" / session_id
     nonce = json.loads((folder / "spec.json").read_text())["nonce"]
     return strip_marks((folder / "log").read_bytes()[start:end], nonce)
 
 
 @contextmanager
-def attached(house: Path) -> Iterator[ControlClient]:
+def attached(daemon_home: Path) -> Iterator[ControlClient]:
     """A terminal that is attached to ``s``, as by the verb."""
-    with environment(living_in(house)):
+    with environment(living_in(daemon_home)):
         client = connect(start=False)
     with client:
         client.attach("s", rows=40, cols=100, read_only=False)
@@ -74,36 +74,38 @@ def run(person: Person, session_id: str, command: str) -> str:
     return done["error"]["code"] if "error" in done else done["output"]
 
 
-def test_every_byte_comes_once_however_often_the_connection_is_torn(house: Path, person: Person) -> None:
+def test_every_byte_comes_once_however_often_the_connection_is_torn(daemon_home: Path, person: Person) -> None:
     made = session(person)
     first = person.call("get_session_info", session_id=made)["structured"]["output_bytes"]
     run(person, made, "for i in {1..40}; do seq 1 1000; printf '\\e[3%dm' $((i % 8)); done; echo over")
     end = person.call("get_session_info", session_id=made)["structured"]["output_bytes"]
     at, taken, tears = first, b"", 0
     while at < end:
-        with Person(house) as torn:
+        with Person(daemon_home) as torn:
             stream = torn.done("stream", session="s", offset=at, exact=True, window_bytes=WINDOW)
             assert (stream["offset"], stream["session_id"]) == (at, made)
             for _ in range(1 + tears):
-                told = torn.event("output", stream["stream"])
-                assert told.facts["offset"] == at, "neither a gap nor a piece twice"
-                at, taken = told.facts["next"], taken + told.data
+                received = torn.event("output", stream["stream"])
+                assert received.facts["offset"] == at, "neither a gap nor a piece twice"
+                at, taken = received.facts["next"], taken + received.data
                 if at >= end:
                     break
         tears += 1
     assert tears > 3
-    assert taken == printed(house, made, first, at)
+    assert taken == printed(daemon_home, made, first, at)
     assert b"7777" not in taken
 
 
-def test_a_slow_reader_lags_alone_and_is_then_shown_the_screen(person: Person, house: Path) -> None:
+def test_a_slow_reader_lags_alone_and_is_then_shown_the_screen(person: Person, daemon_home: Path) -> None:
     flood, quiet = session(person, "flood"), session(person, "quiet")
     streams = [person.done("stream", session="flood")["stream"] for _ in range(17)]
     keys = watched(person, "quiet")
-    with Person(house) as slow:
+    with Person(daemon_home) as slow:
         late = slow.done("stream", session="flood", window_bytes=WINDOW)
-        slow.until(lambda told: told.facts.get("stream") == late["stream"])  # takes in the screen, and nothing more
-        slow.take = lambda told: None  # type: ignore[method-assign]
+        slow.until(
+            lambda received: received.facts.get("stream") == late["stream"]
+        )  # takes in the screen, and nothing more
+        slow.take = lambda received: None  # type: ignore[method-assign]
         person.done("take_over", session="flood", who="a test")
         person.tell("type", b"yes 'a line of a flood'\n", session_id=flood)
         person.done("take_over", session="quiet", who="a test")
@@ -115,25 +117,25 @@ def test_a_slow_reader_lags_alone_and_is_then_shown_the_screen(person: Person, h
             drawn = [person.event("screen", stream).facts["offset"] for _ in range(3)]
             assert drawn[0] < drawn[1] < drawn[2]
         slow.done("status")
-        assert {told.facts["event"] for told in slow.events} <= {"output"}
-        assert sum(told.facts["next"] - told.facts["offset"] for told in slow.events) <= WINDOW
+        assert {received.facts["event"] for received in slow.events} <= {"output"}
+        assert sum(received.facts["next"] - received.facts["offset"] for received in slow.events) <= WINDOW
         person.tell("type", b"\x03", session_id=flood)
         person.tell("type", b"echo over-$((1 + 1))\n", session_id=flood)
         person.output(streams[0], lambda shown: b"over-2" in shown)
         end = person.call("get_session_info", session_id=flood)["structured"]["output_bytes"]
         del slow.take
-        for told in slow.events:
-            slow.take(told)
+        for received in slow.events:
+            slow.take(received)
         shown = slow.event("screen", late["stream"])
         assert shown.facts["offset"] >= end
         assert b"over-2" in shown.data
 
 
-def test_one_types_and_everybody_is_told_who(person: Person, house: Path) -> None:
+def test_one_types_and_everybody_is_told_who(person: Person, daemon_home: Path) -> None:
     made = session(person)
     stream = watched(person, "s")
     person.done("take_over", session="s", who="console")
-    with Person(house) as second:
+    with Person(daemon_home) as second:
         assert second.done("stream", session="s")["typing_by"] == "console"
         assert second.refused("take_over", session="s", who="phone") == "session_taken_over"
         assert second.refused("type", b"no\n", session_id=made) == "invalid_arguments"
@@ -194,25 +196,27 @@ def test_another_size_is_followed_by_the_screen_at_that_size_and_by_nothing_of_b
     person.event("screen", exact)
     stream = watched(person, "s")
     take = person.take
-    person.take = lambda told: take(told) if told.facts.get("stream") == exact else None  # type: ignore[method-assign]
+    person.take = lambda received: take(received) if received.facts.get("stream") == exact else None  # type: ignore[method-assign]
     person.tell("type", b"seq -f 'line %g' 1 60000; sleep 1000\n", session_id=made)
     person.output(exact, lambda shown: b"line 60000\r\n" in shown)
     for rows, cols in ((12, 40), (40, 120)):
         person.done("resize", session_id=made, rows=rows, cols=cols)
     end = person.call("get_session_info", session_id=made)["structured"]["output_bytes"]
     del person.take
-    own = [told for told in person.events if told.facts.get("stream") == stream]
-    for told in own:
-        take(told)
+    own = [received for received in person.events if received.facts.get("stream") == stream]
+    for received in own:
+        take(received)
     while own[-1].facts.get("next", 0) < end or own[-1].facts.get("rows") != 40:
-        own.append(person.until(lambda told: told.facts.get("stream") == stream and told not in own))
-    names = [told.facts["event"] for told in own]
+        own.append(person.until(lambda received: received.facts.get("stream") == stream and received not in own))
+    names = [received.facts["event"] for received in own]
     assert "output" not in names[names.index("size") :], names
     drawn = Screen(40, 120)
     drawn.feed(own[-1].data)
     shown = person.call("read_screen", session_id="s")["structured"]
     assert "\n".join(drawn.snapshot().lines).rstrip("\n") == shown["screen"].rstrip("\n")
-    assert not any(told.facts["event"] == "screen" for told in person.events if told.facts.get("stream") == exact)
+    assert not any(
+        received.facts["event"] == "screen" for received in person.events if received.facts.get("stream") == exact
+    )
 
 
 @pytest.mark.torture
@@ -240,26 +244,26 @@ def test_what_is_wrong_is_refused_and_the_connection_goes_on(person: Person) -> 
     person.tell("type", b"no", session_id="nowhere")
     assert person.done("release", session_id=made) == {}
     assert person.refused("release", session_id=made) == "invalid_arguments"
-    unasked = [told.facts for told in person.events if "event" not in told.facts]
+    unasked = [received.facts for received in person.events if "event" not in received.facts]
     assert [(answer["id"], answer["error"]["code"]) for answer in unasked] == [(None, "invalid_arguments")]
 
 
-def test_a_client_of_the_version_before_is_served_as_before(house: Path, person: Person) -> None:
+def test_a_client_of_the_version_before_is_served_as_before(daemon_home: Path, person: Person) -> None:
     session(person)
     assert person.hello["protocol"] == [1, 2]
-    with Person(house, version=1) as old:
+    with Person(daemon_home, version=1) as old:
         assert old.refused("stream", session="s") == "invalid_arguments"
         old.tell("status")
         assert old.next().facts["result"]["version"] == person.hello["version"]
         old.write({"id": 9, "method": "attach", "params": {"session": "s", "rows": 24, "cols": 80}})
         assert old.next().facts == {"id": 9, "result": {}}
-    with Person(house, version=3) as new:
+    with Person(daemon_home, version=3) as new:
         assert new.done("stream", session="s")["stream"] == 1
 
 
-def test_who_is_attached_sees_why_keys_do_nothing(house: Path, person: Person) -> None:
+def test_who_is_attached_sees_why_keys_do_nothing(daemon_home: Path, person: Person) -> None:
     session(person)
-    with attached(house) as client:
+    with attached(daemon_home) as client:
         person.done("take_over", session="s", who="console")
         client.send_frame(b"i", b"echo no-$((1 + 1))\n")
         shown = b""

@@ -25,7 +25,7 @@ from ai_session.daemon import host
 from ai_session.servers.control import plugin as control
 from ai_session.servers.control import streams
 from tests.ai_session.support.command_line import finish
-from tests.ai_session.support.entries import Audit, DaemonHome, denial, house
+from tests.ai_session.support.entries import Audit, DaemonHome, daemon_home, denial
 from tests.ai_session.support.mcp_client import BOUND_SECONDS, daemon_pids
 from tests.conftest import new_home
 from tests.support import forked
@@ -35,22 +35,22 @@ NOBODY = "ap_nobody"
 
 @pytest.fixture
 def here(home: Path) -> Iterator[DaemonHome]:
-    with house(home) as made:
+    with daemon_home(home) as made:
         yield made
 
 
 @pytest.fixture(scope="module")
-def quiet_house(world: Path) -> Iterator[DaemonHome]:
+def quiet_house(homes: Path) -> Iterator[DaemonHome]:
     """For what changes nothing in it; its terminals may be watched, but nobody types."""
     rules = '[[policy.rules]]\nid = "shut"\ndecision = "deny"\ntools = ["attach", "watch"]\neffects = ["execute"]\n'
-    with house(new_home(world), rules) as made:
+    with daemon_home(new_home(homes), rules) as made:
         yield made
 
 
 @pytest.fixture(scope="module")
-def shut_house(world: Path) -> Iterator[DaemonHome]:
+def shut_house(homes: Path) -> Iterator[DaemonHome]:
     """With a third session ``u``; nothing can be changed any more."""
-    with house(new_home(world)) as made:
+    with daemon_home(new_home(homes)) as made:
         with made.line.client() as client:
             client.call("create_session", name="u", backend="pty", working_directory=str(made.home))
         made.shut()

@@ -14,15 +14,15 @@ from agentwire import plugins
 from ai_session.http.gate_client import RemoteGate
 from ai_session.models import Principal, ToolCall, ToolResult
 from ai_session.tools.base import Tool
-from tests.ai_session.support.entries import SHUT, Audit, DaemonHome, house
+from tests.ai_session.support.entries import SHUT, Audit, DaemonHome, daemon_home
 from tests.ai_session.support.mcp_client import SERVER, Client, living_in, runtime, stop_daemons
 from tests.conftest import client_environment, environment, new_home
 
 
 @pytest.fixture(scope="module")
-def shut_house(world: Path) -> Iterator[DaemonHome]:
+def shut_house(homes: Path) -> Iterator[DaemonHome]:
     """With a third session ``u``; nothing can be changed any more."""
-    with house(new_home(world)) as made:
+    with daemon_home(new_home(homes)) as made:
         with made.line.client() as client:
             client.call("create_session", name="u", backend="pty", working_directory=str(made.home))
         made.shut()
@@ -113,8 +113,8 @@ def own_runtime(client: Client) -> Path:
     """Where a server without a daemon keeps its files."""
     for fd in Path(f"/proc/{client.process.pid}/fd").iterdir():
         with contextlib.suppress(OSError):
-            if "/audit/audit-" in (place := os.readlink(fd)):
-                return Path(place).parents[1]
+            if "/audit/audit-" in (location := os.readlink(fd)):
+                return Path(location).parents[1]
     raise AssertionError
 
 

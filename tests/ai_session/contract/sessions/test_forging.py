@@ -26,9 +26,9 @@ sys.exit(7)
 
 
 @pytest.fixture(scope="module")
-def line(world: Path) -> Iterator[CommandLine]:
+def line(homes: Path) -> Iterator[CommandLine]:
     """Two boxed sessions of one user, called here and other."""
-    home = new_home(world, '[policy]\nmode = "trusted"\n')
+    home = new_home(homes, '[policy]\nmode = "trusted"\n')
     (home / "ws").mkdir()
     (home / "ws/forge.py").write_text(FORGE)
     env = client_environment(home) | {"PATH": "/usr/local/bin:/usr/bin:/bin"}

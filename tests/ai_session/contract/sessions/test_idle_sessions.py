@@ -80,8 +80,8 @@ async def test_a_session_of_a_run_that_nobody_uses_is_closed_and_that_is_said(
     await manager.close_idle(now)
     assert names(manager) == {"runs", "watched", "new", "mine", "web"}
     why = "it was not used for 2 days (session.owned_idle_days)"
-    told = {one["name"]: one["reason"] for one in events if one["event"] == "session.close"}
-    assert told == dict.fromkeys(("unused", "ended", "web-run"), why)
+    reported = {one["name"]: one["reason"] for one in events if one["event"] == "session.close"}
+    assert reported == dict.fromkeys(("unused", "ended", "web-run"), why)
     bob, eve = VisibleSessions(manager, Visibility(OWNER)), VisibleSessions(manager, Visibility("run:r1/agent:eve"))
     with pytest.raises(SessionNotFound, match=r"session 'unused' was closed: it was not used for 2 days"):
         bob.get("unused")
@@ -172,8 +172,8 @@ def test_a_person_ends_what_is_idle_and_a_daemon_what_of_a_run_is_idle_for_a_wee
         }
         assert not any(row["in_use"] for row in rows.values())
         assert json.loads(cli.out("info", "mine", "--json"))["used_at"] == rows["mine"]["used_at"]
-        told = cli.run("info", "older", code=3).stderr
-        assert "session 'older' was closed: it was not used for 7 days (session.owned_idle_days)" in told
+        reported = cli.run("info", "older", code=3).stderr
+        assert "session 'older' was closed: it was not used for 7 days (session.owned_idle_days)" in reported
         for words in (("--idle", "2"), ("--idle", "1d", "mine"), ("--idle", "1d", "--all", "--run", "r1")):
             cli.run("kill", *words, "--yes", code=2)
         ended = [

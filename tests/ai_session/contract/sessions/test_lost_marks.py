@@ -82,7 +82,7 @@ async def test_nothing_is_typed_into_a_line_that_is_not_complete_when_nobody_was
 ) -> None:
     session = await manager.create(request(shell=shell))
     FaultySession.plans["main"] = Faults({MarkKind.LINE_CONTINUED: 0}, 0, share=1)
-    for begin, end, told in (
+    for begin, end, reported in (
         (b"printf '<%s>' 'abc", b"def'", b"<abc\r\ndef>"),
         (b"cat <<E\nabc", b"def\nE", b"abc\r\ndef\r\n"),
     ):
@@ -91,7 +91,7 @@ async def test_nothing_is_typed_into_a_line_that_is_not_complete_when_nobody_was
             await session.begin("echo never", command_id="never")
         assert "C-c" in refused.value.suggestion
         session.send(end + b"\n")
-        await until(session, lambda told=told: session.log.read(0, session.log.end).count(told))
+        await until(session, lambda reported=reported: session.log.read(0, session.log.end).count(reported))
         result = await run(session, "echo next")
         assert (result.output, result.exit_code) == ("next\n", 0)
     # What was not ended is dropped by the key that the answer names.

@@ -84,17 +84,17 @@ async def test_a_prompt_that_is_not_read_as_expected_is_not_watched_forever(
 
 
 async def test_the_directory_is_the_one_that_the_shell_is_in_under_its_own_name(session: Session, home: Path) -> None:
-    place = workspace(home)
-    (place / "real/sub").mkdir(parents=True)
-    (place / "link").symlink_to("real")
+    location = workspace(home)
+    (location / "real/sub").mkdir(parents=True)
+    (location / "link").symlink_to("real")
     for command, directory in (
-        ("cd link/sub", f"{place}/link/sub"),
-        ("PWD=/usr", f"{place}/link/sub"),
-        ("unset PWD", f"{place}/link/sub"),
-        ("cd ..; PWD=/nonsense", f"{place}/link"),
-        ("unset DIRSTACK; PWD=/usr", f"{place}/real"),
-        ("mkdir new; cd new; mv ../new ../moved", f"{place}/real/moved"),
-        ("rmdir ../moved", f"{place}/real/moved"),
+        ("cd link/sub", f"{location}/link/sub"),
+        ("PWD=/usr", f"{location}/link/sub"),
+        ("unset PWD", f"{location}/link/sub"),
+        ("cd ..; PWD=/nonsense", f"{location}/link"),
+        ("unset DIRSTACK; PWD=/usr", f"{location}/real"),
+        ("mkdir new; cd new; mv ../new ../moved", f"{location}/real/moved"),
+        ("rmdir ../moved", f"{location}/real/moved"),
     ):
         assert await run(session, command) == Result("", 0, "finished")
         assert session.cwd == directory

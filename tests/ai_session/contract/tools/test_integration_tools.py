@@ -43,9 +43,9 @@ PROFILE = {
 
 
 @pytest.fixture(scope="module")
-def boxed(world: Path) -> Iterator[Path]:
+def boxed(homes: Path) -> Iterator[Path]:
     """A HOME whose sessions may work in ``w``, with projects there and beside it."""
-    home = new_home(world, CONFIG)
+    home = new_home(homes, CONFIG)
     FASTAPI_MODULE.write(home / "w/shop")
     FASTAPI_MODULE.write(home / "w/closed")
     EXPRESS_TS.write(home / "w/express")

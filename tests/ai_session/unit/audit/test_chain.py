@@ -76,8 +76,8 @@ ANCHOR = Anchor(60, json.loads(LOG[-1])["hash"])
 
 def judge(lines: list[bytes], *anchors: Anchor, key: str = KEY) -> Report:
     verifier = Verifier(check, key=key, anchors=anchors)
-    for place, line in enumerate(lines, 1):
-        verifier.line(f"log:{place}", line)
+    for position, line in enumerate(lines, 1):
+        verifier.line(f"log:{position}", line)
     return verifier.finish()
 
 

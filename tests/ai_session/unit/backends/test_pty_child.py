@@ -153,16 +153,16 @@ def test_the_end_of_an_adopted_child_is_told(
     heir, pid = adopted_elsewhere(keeper, script)
     event = heir.event()
     assert (event["event"], event["id"]) == ("exit", "a")
-    told = (event["code"], event["signal"])
-    assert told == status if PIDFD_TELLS else told in (status, (None, None))
+    reported = (event["code"], event["signal"])
+    assert reported == status if PIDFD_TELLS else reported in (status, (None, None))
     wait_gone(pid)
 
 
 def test_an_adopted_child_that_is_already_gone(keeper: Keeper) -> None:
     heir, pid = adopted_elsewhere(keeper, "exit 5")
     wait_gone(pid)
-    told = heir.ask("take", id="a")["exit"] or heir.event()
-    assert told["code"] in ((5,) if PIDFD_TELLS else (5, None))
+    reported = heir.ask("take", id="a")["exit"] or heir.event()
+    assert reported["code"] in ((5,) if PIDFD_TELLS else (5, None))
 
 
 def test_adopting_twice_changes_nothing(keeper: Keeper) -> None:

@@ -50,19 +50,19 @@ EXPECTED: dict[tuple[str, str], tuple[str, dict[str, Any]]] = {
 
 @pytest.mark.parametrize(("client", "scope"), EXPECTED)
 def test_each_client_gets_its_own_form_in_its_own_file(client: str, scope: str, tmp_path: Path) -> None:
-    place = place_of(client, scope, tmp_path)
+    location = place_of(client, scope, tmp_path)
     file, form = EXPECTED[client, scope]
-    assert place.path == tmp_path / file
-    text = mcp_clients.with_entry(place, "", COMMAND, ARGS)
+    assert location.path == tmp_path / file
+    text = mcp_clients.with_entry(location, "", COMMAND, ARGS)
     ((key, extra),) = form.items()
     wanted = {key: {"ai-session": {**extra, "command": COMMAND, "args": ARGS}}}
     assert (tomllib.loads(text) if file.endswith("toml") else json.loads(text)) == wanted
 
 
 def test_the_local_scope_of_claude_code_is_under_its_project(tmp_path: Path) -> None:
-    place = place_of("claude-code", "local", tmp_path)
+    location = place_of("claude-code", "local", tmp_path)
     before = json.dumps({"projects": {str(tmp_path / "project"): {"allowedTools": ["x"]}, "/other": {}}})
-    data = json.loads(mcp_clients.with_entry(place, before, COMMAND, ARGS))
+    data = json.loads(mcp_clients.with_entry(location, before, COMMAND, ARGS))
     assert data["projects"][str(tmp_path / "project")]["allowedTools"] == ["x"]
     assert data["projects"][str(tmp_path / "project")]["mcpServers"]["ai-session"]["command"] == COMMAND
     assert data["projects"]["/other"] == {}
@@ -77,20 +77,20 @@ def test_variables_of_the_clients_move_their_files(tmp_path: Path) -> None:
 
 
 def test_other_keys_their_order_and_the_indentation_stay(tmp_path: Path) -> None:
-    place = place_of("claude-desktop", "user", tmp_path)
+    location = place_of("claude-desktop", "user", tmp_path)
     before = '{\n    "zeta": [1, 2.5],\n    "mcpServers": {"b": {"command": "x"}},\n    "alpha": "ü"\n}\n'
-    after = mcp_clients.with_entry(place, before, COMMAND, ARGS)
+    after = mcp_clients.with_entry(location, before, COMMAND, ARGS)
     assert list(json.loads(after)) == ["zeta", "mcpServers", "alpha"]
     assert list(json.loads(after)["mcpServers"]) == ["b", "ai-session"]
     assert '\n    "alpha": "ü"\n' in after
-    removed = mcp_clients.without_entry(place, after)
+    removed = mcp_clients.without_entry(location, after)
     assert json.loads(removed) == json.loads(before)
 
 
 def test_the_persons_own_keys_in_our_entry_stay(tmp_path: Path) -> None:
-    place = place_of("cursor", "user", tmp_path)
+    location = place_of("cursor", "user", tmp_path)
     before = '{"mcpServers": {"ai-session": {"command": "old", "args": ["x"], "env": {"A": "1"}, "disabled": true}}}'
-    entry = json.loads(mcp_clients.with_entry(place, before, COMMAND, ARGS))["mcpServers"]["ai-session"]
+    entry = json.loads(mcp_clients.with_entry(location, before, COMMAND, ARGS))["mcpServers"]["ai-session"]
     assert entry == {"command": COMMAND, "args": ARGS, "env": {"A": "1"}, "disabled": True}
 
 
@@ -105,9 +105,9 @@ def test_the_persons_own_keys_in_our_entry_stay(tmp_path: Path) -> None:
     ],
 )
 def test_a_file_that_cannot_be_kept_is_refused_untouched(text: str, words: str, tmp_path: Path) -> None:
-    place = place_of("gemini", "user", tmp_path)
+    location = place_of("gemini", "user", tmp_path)
     with pytest.raises(ConfigInvalid) as caught:
-        mcp_clients.with_entry(place, text, COMMAND, ARGS)
+        mcp_clients.with_entry(location, text, COMMAND, ARGS)
     assert words in caught.value.message
     assert "--client gemini --scope user --print" in caught.value.suggestion
 
@@ -147,70 +147,70 @@ text = '''
 
 
 def test_codex_gets_one_more_table_and_nothing_else_changes(tmp_path: Path) -> None:
-    place = place_of("codex", "user", tmp_path)
-    after = mcp_clients.with_entry(place, CODEX, COMMAND, ARGS)
+    location = place_of("codex", "user", tmp_path)
+    after = mcp_clients.with_entry(location, CODEX, COMMAND, ARGS)
     assert after.replace(f'[mcp_servers.ai-session]\ncommand = "{COMMAND}"\nargs = {json.dumps(ARGS)}\n', "") == CODEX
     assert tomllib.loads(after)["mcp_servers"] == {
         "other": {"command": "o"},
         "ai-session": {"command": COMMAND, "args": ARGS},
     }
-    assert mcp_clients.with_entry(place, after, COMMAND, ARGS) == after
-    assert mcp_clients.without_entry(place, after) == CODEX
-    assert mcp_clients.without_entry(place, CODEX) == CODEX
+    assert mcp_clients.with_entry(location, after, COMMAND, ARGS) == after
+    assert mcp_clients.without_entry(location, after) == CODEX
+    assert mcp_clients.without_entry(location, CODEX) == CODEX
 
 
 @pytest.mark.parametrize("form", FORMS)
 def test_codex_entry_of_any_form_is_replaced_in_place(form: str, tmp_path: Path) -> None:
-    place = place_of("codex", "user", tmp_path)
+    location = place_of("codex", "user", tmp_path)
     before = CODEX + FORMS[form]
-    after = mcp_clients.with_entry(place, before, COMMAND, ARGS)
+    after = mcp_clients.with_entry(location, before, COMMAND, ARGS)
     expected = tomllib.loads(before)
     expected["mcp_servers"]["ai-session"] |= {"command": COMMAND, "args": ARGS}
     assert tomllib.loads(after) == expected
     assert [line for line in before.splitlines() if "#" in line and "[why]" not in line] == [
         line for line in after.splitlines() if "#" in line
     ]
-    assert mcp_clients.with_entry(place, after, COMMAND, ARGS) == after
+    assert mcp_clients.with_entry(location, after, COMMAND, ARGS) == after
 
 
 @pytest.mark.parametrize(
     "before", ['mcp_servers = {ai-session = {command = "x"}}\n', 'mcp_servers.ai-session.command = "x"\n# more\n']
 )
 def test_codex_entry_without_a_table_is_edited_as_it_is_written(before: str, tmp_path: Path) -> None:
-    place = place_of("codex", "user", tmp_path)
-    after = mcp_clients.with_entry(place, before, COMMAND, ARGS)
-    assert mcp_clients.entry(place, after) == {"command": COMMAND, "args": ARGS}
+    location = place_of("codex", "user", tmp_path)
+    after = mcp_clients.with_entry(location, before, COMMAND, ARGS)
+    assert mcp_clients.entry(location, after) == {"command": COMMAND, "args": ARGS}
     assert after.partition("ai-session")[0] == before.partition("ai-session")[0]
-    assert not mcp_clients.entry(place, mcp_clients.without_entry(place, after))
+    assert not mcp_clients.entry(location, mcp_clients.without_entry(location, after))
 
 
 def test_codex_forms_that_cannot_be_edited_are_refused(tmp_path: Path) -> None:
-    place = place_of("codex", "user", tmp_path)
+    location = place_of("codex", "user", tmp_path)
     with pytest.raises(ConfigInvalid, match="cannot be edited"):
-        mcp_clients.with_entry(place, "mcp_servers = {}\n", COMMAND, ARGS)
+        mcp_clients.with_entry(location, "mcp_servers = {}\n", COMMAND, ARGS)
 
 
 @pytest.mark.parametrize("client", CLIENTS)
 def test_install_is_idempotent_keeps_a_backup_and_can_be_undone(client: str, home: Path) -> None:
-    place = place_of(client, "user", home)
+    location = place_of(client, "user", home)
     old = CODEX if client == "codex" else '{\n  "theme": "dark"\n}\n'
-    place.path.parent.mkdir(parents=True, exist_ok=True)
-    place.path.write_text(old)
-    place.path.chmod(0o640)
-    assert run("install", "--client", client).stdout == f"changed\t{place.path}\n"
-    backup = place.path.with_name(place.path.name + ".before-ai-session")
+    location.path.parent.mkdir(parents=True, exist_ok=True)
+    location.path.write_text(old)
+    location.path.chmod(0o640)
+    assert run("install", "--client", client).stdout == f"changed\t{location.path}\n"
+    backup = location.path.with_name(location.path.name + ".before-ai-session")
     assert backup.read_text() == old
-    assert {path.stat().st_mode & 0o777 for path in (place.path, backup)} == {0o640}
-    entry = mcp_clients.entry(place, place.path.read_text())
+    assert {path.stat().st_mode & 0o777 for path in (location.path, backup)} == {0o640}
+    entry = mcp_clients.entry(location, location.path.read_text())
     assert entry is not None
     assert Path(entry["command"]).is_absolute()
     assert entry["args"][-2:] == ARGS
-    assert run("install", "--client", client).stdout == f"unchanged\t{place.path}\n"
+    assert run("install", "--client", client).stdout == f"unchanged\t{location.path}\n"
     assert backup.read_text() == old
     run("uninstall", "--client", client)
-    after = place.path.read_text()
+    after = location.path.read_text()
     assert (after == old) if client == "codex" else (json.loads(after)["theme"] == "dark")
-    assert mcp_clients.entry(place, after) is None
+    assert mcp_clients.entry(location, after) is None
 
 
 def test_relative_writes_the_form_of_the_protocol(home: Path) -> None:
@@ -241,13 +241,13 @@ def test_what_codex_needs_with_nobody_to_ask_is_said_and_not_done(home: Path) ->
     mended = tomllib.loads(shown.replace("# default_tools", "default_tools"))
     assert mended["mcp_servers"]["ai-session"]["default_tools_approval_mode"] == "approve"
     line = ["-m", "ai_session", "mcp", "install", "--client"]
-    for client, told in (("codex", True), ("cursor", False)):
+    for client, reported in (("codex", True), ("cursor", False)):
         terminal: pexpect.spawn[bytes] = pexpect.spawn(
             sys.executable, [*line, client], timeout=BOUND_SECONDS, dimensions=(24, 200)
         )
         said = terminal.read()
         terminal.close()
-        assert (b'add to the entry: default_tools_approval_mode = "approve"' in said) is told
+        assert (b'add to the entry: default_tools_approval_mode = "approve"' in said) is reported
     assert "approval" not in (home / ".codex/config.toml").read_text()
 
 
@@ -323,9 +323,9 @@ def test_what_a_project_holds_in_place_of_a_clients_file_keeps_nobody_busy(tmp_p
     )
     for number, (make, said) in enumerate(cases):
         here = tmp_path / str(number)
-        for place in mcp_clients.locations("ai-session", tmp_path / "home", here, {}):
-            if place.path.name in (".mcp.json", "config.toml") and place.path.is_relative_to(here):
-                place.path.parent.mkdir(parents=True, exist_ok=True)
-                make(place.path)
+        for location in mcp_clients.locations("ai-session", tmp_path / "home", here, {}):
+            if location.path.name in (".mcp.json", "config.toml") and location.path.is_relative_to(here):
+                location.path.parent.mkdir(parents=True, exist_ok=True)
+                make(location.path)
                 with pytest.raises(ConfigInvalid, match=said):
-                    mcp_clients.entry(place, mcp_clients.read(place))
+                    mcp_clients.entry(location, mcp_clients.read(location))

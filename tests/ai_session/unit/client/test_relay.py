@@ -205,14 +205,14 @@ def test_directories_agree_with_the_settings(home: Path) -> None:
     assert wanted == [f"/tmp/ai-session-{os.getuid()}-{digest}"]
 
 
-@pytest.mark.parametrize("place", ["/proc/none/home", "/dev/null"])
-def test_home_that_cannot_be_written_uses_a_private_folder_in_tmp(place: str) -> None:
-    folder = Path(f"/tmp/ai-session-{os.getuid()}-{sha256(place.encode()).hexdigest()[:8]}")
-    with Client(env=living_in(Path(place))) as client:
+@pytest.mark.parametrize("location", ["/proc/none/home", "/dev/null"])
+def test_home_that_cannot_be_written_uses_a_private_folder_in_tmp(location: str) -> None:
+    folder = Path(f"/tmp/ai-session-{os.getuid()}-{sha256(location.encode()).hexdigest()[:8]}")
+    with Client(env=living_in(Path(location))) as client:
         assert client.initialize()["serverInfo"]["name"] == "ai-session"
         assert folder.stat().st_mode & 0o777 == 0o700
         assert (folder / "sock").stat().st_mode & 0o777 == 0o600
-    os.environ["HOME"] = place
+    os.environ["HOME"] = location
     with relay.connect("leave") as link:
         while link.recv(4096):
             pass

@@ -150,8 +150,8 @@ def test_what_was_subscribed_to_is_told_by_the_next_daemon(client: Client) -> No
     uri = "session://work/screen"
     client.result("resources/subscribe", {"uri": uri})
     kill()
-    told = client.read()  # what changed meanwhile nobody knows
-    assert (told["method"], told["params"]["uri"]) == ("notifications/resources/updated", uri)
+    reported = client.read()  # what changed meanwhile nobody knows
+    assert (reported["method"], reported["params"]["uri"]) == ("notifications/resources/updated", uri)
     number = client.request(
         "tools/call", {"name": "execute_command", "arguments": {"session_id": "work", "command": "echo x"}}
     )
@@ -365,8 +365,8 @@ REQUEST = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name":
 )
 def test_what_is_asked_again(message: Message, again: bool) -> None:
     assert repeatable(message) is again
-    told = interrupted(1, message, "ended")
-    assert ("error" in told) == (message["method"] != "tools/call")
+    reported = interrupted(1, message, "ended")
+    assert ("error" in reported) == (message["method"] != "tools/call")
 
 
 def test_lines_are_whole_whatever_pieces_they_come_in() -> None:

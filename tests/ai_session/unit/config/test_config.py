@@ -222,11 +222,11 @@ def test_a_directory_of_another_user_is_refused(home: Path) -> None:
 
 @pytest.mark.parametrize("dangling", [True, False])
 def test_a_link_or_a_file_in_its_place_is_refused(home: Path, dangling: bool) -> None:
-    place = home / ".local/state/ai-session"
-    place.parent.mkdir(parents=True, exist_ok=True)
+    location = home / ".local/state/ai-session"
+    location.parent.mkdir(parents=True, exist_ok=True)
     if dangling:
-        place.symlink_to(home / "nowhere")
+        location.symlink_to(home / "nowhere")
     else:
-        place.write_text("")
+        location.write_text("")
     with pytest.raises(RuntimeDirectoryUnsafe, match="is not a directory"):
         config.runtime_directory(home, os.getuid())

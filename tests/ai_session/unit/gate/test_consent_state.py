@@ -45,9 +45,9 @@ def test_what_is_sealed_comes_back(seal: Seal, sealed: Sealed) -> None:
 @given(SEALED, st.data())
 def test_one_changed_character_is_refused(seal: Seal, sealed: Sealed, data: st.DataObject) -> None:
     state = seal.close(sealed)
-    place = data.draw(st.integers(0, len(state) - 1))
-    other = data.draw(st.characters(codec="utf-8").filter(lambda c: c != state[place]))
-    assert refused(seal, state[:place] + other + state[place + 1 :])
+    position = data.draw(st.integers(0, len(state) - 1))
+    other = data.draw(st.characters(codec="utf-8").filter(lambda c: c != state[position]))
+    assert refused(seal, state[:position] + other + state[position + 1 :])
 
 
 @given(SEALED, SEALED, st.data())

@@ -34,7 +34,7 @@ SPEC = SessionSpec(
 )
 
 
-class World:
+class DomainSetup:
     """Consent with a process table of the test's, and a policy that asks about names."""
 
     def __init__(self, directory: Path, mode: str = "workspace") -> None:
@@ -66,74 +66,74 @@ class World:
 
 
 @pytest.fixture
-def it(tmp_path: Path) -> World:
-    return World(tmp_path)
+def setup(tmp_path: Path) -> DomainSetup:
+    return DomainSetup(tmp_path)
 
 
-async def test_the_client_that_acted_last_asks_and_cannot_answer(it: World) -> None:
-    it.domains.record_caller("ses_1", AGENT)
-    it.domains.record_caller("ses_2", OTHER)
-    client, question_id = await it.asked()
+async def test_the_client_that_acted_last_asks_and_cannot_answer(setup: DomainSetup) -> None:
+    setup.domains.record_caller("ses_1", AGENT)
+    setup.domains.record_caller("ses_2", OTHER)
+    client, question_id = await setup.asked()
     assert client == "agent"
     for pid in (10, 11, 12):
         with pytest.raises(Denied, match="cannot answer itself"):
-            await it.answered_by(pid, question_id)
-    await it.answered_by(900, question_id, Answer(True, scope="always"))
-    assert await it.domains.ask(SPEC, "evil.org")
-    it.domains.record_caller("ses_1", OTHER)
-    assert (await it.asked())[0] == "other"
+            await setup.answered_by(pid, question_id)
+    await setup.answered_by(900, question_id, Answer(True, scope="always"))
+    assert await setup.domains.ask(SPEC, "evil.org")
+    setup.domains.record_caller("ses_1", OTHER)
+    assert (await setup.asked())[0] == "other"
 
 
-async def test_a_secret_in_a_name_is_in_no_question_nor_grant(it: World) -> None:
-    it.domains.record_caller("ses_1", AGENT)
+async def test_a_secret_in_a_name_is_in_no_question_nor_grant(setup: DomainSetup) -> None:
+    setup.domains.record_caller("ses_1", AGENT)
     with pytest.raises(ConsentNeeded):
-        await it.domains.ask(SPEC, "hunter2.evil.org")
-    (question,) = it.asking.consent.pending()
+        await setup.domains.ask(SPEC, "hunter2.evil.org")
+    (question,) = setup.asking.consent.pending()
     assert "***.evil.org" in question.message
     assert "hunter2" not in repr(question)
-    await it.answered_by(900, question.question_id, Answer(True, scope="always"))
-    assert "hunter2" not in repr(it.asking.consent.grants())
-    assert await it.domains.ask(SPEC, "hunter2.evil.org")
+    await setup.answered_by(900, question.question_id, Answer(True, scope="always"))
+    assert "hunter2" not in repr(setup.asking.consent.grants())
+    assert await setup.domains.ask(SPEC, "hunter2.evil.org")
     with pytest.raises(ConsentNeeded):
-        await it.domains.ask(SPEC, "***.evil.org")
+        await setup.domains.ask(SPEC, "***.evil.org")
 
 
-async def test_a_persons_own_command_gives_what_a_client_left_no_leave(it: World) -> None:
-    it.domains.record_caller("ses_1", PERSON)
-    assert (await it.asked("a.org"))[0] == UNKNOWN.client
-    it.domains.record_caller("ses_1", AGENT)
-    it.domains.record_caller("ses_1", PERSON)
-    assert (await it.asked("b.org"))[0] == "agent"
+async def test_a_persons_own_command_gives_what_a_client_left_no_leave(setup: DomainSetup) -> None:
+    setup.domains.record_caller("ses_1", PERSON)
+    assert (await setup.asked("a.org"))[0] == UNKNOWN.client
+    setup.domains.record_caller("ses_1", AGENT)
+    setup.domains.record_caller("ses_1", PERSON)
+    assert (await setup.asked("b.org"))[0] == "agent"
 
 
-async def test_where_nobody_is_known_to_have_acted_no_client_answers(it: World) -> None:
-    _, question_id = await it.asked()
+async def test_where_nobody_is_known_to_have_acted_no_client_answers(setup: DomainSetup) -> None:
+    _, question_id = await setup.asked()
     for pid in (11, 12):
         with pytest.raises(Denied, match="cannot answer itself"):
-            await it.answered_by(pid, question_id)
-    await it.answered_by(900, question_id)
-    assert await it.domains.ask(SPEC, "evil.org")
+            await setup.answered_by(pid, question_id)
+    await setup.answered_by(900, question_id)
+    assert await setup.domains.ask(SPEC, "evil.org")
 
 
-async def test_a_persons_no_is_told_from_no_answer(it: World) -> None:
-    it.domains.record_caller("ses_1", AGENT)
-    _, question_id = await it.asked()
-    await it.answered_by(900, question_id, NO)
-    assert not await it.domains.ask(SPEC, "evil.org")
+async def test_a_persons_no_is_told_from_no_answer(setup: DomainSetup) -> None:
+    setup.domains.record_caller("ses_1", AGENT)
+    _, question_id = await setup.asked()
+    await setup.answered_by(900, question_id, NO)
+    assert not await setup.domains.ask(SPEC, "evil.org")
 
 
 async def test_what_the_policy_decides_asks_nobody(tmp_path: Path) -> None:
     for mode, domain in (("trusted", "evil.org"), ("workspace", "pypi.org")):
-        it = World(tmp_path / mode, mode)
-        assert await it.domains.ask(SPEC, domain)
-    it = World(tmp_path / "shut", "read-only")
+        setup = DomainSetup(tmp_path / mode, mode)
+        assert await setup.domains.ask(SPEC, domain)
+    setup = DomainSetup(tmp_path / "shut", "read-only")
     with pytest.raises(Denied, match="default:read-only"):
-        await it.domains.ask(SPEC, "evil.org")
-    assert it.asking.consent.pending() == []
+        await setup.domains.ask(SPEC, "evil.org")
+    assert setup.asking.consent.pending() == []
 
 
-async def test_no_more_is_remembered_than_there_may_be_sessions(it: World) -> None:
-    it.domains.record_caller("ses_1", AGENT)
+async def test_no_more_is_remembered_than_there_may_be_sessions(setup: DomainSetup) -> None:
+    setup.domains.record_caller("ses_1", AGENT)
     for number in range(MAX_SESSIONS):
-        it.domains.record_caller(f"later_{number}", OTHER)
-    assert (await it.asked())[0] == UNKNOWN.client
+        setup.domains.record_caller(f"later_{number}", OTHER)
+    assert (await setup.asked())[0] == UNKNOWN.client

@@ -148,7 +148,7 @@ def test_what_repeats_a_secret_in_part_tells_none_of_it(
     masking = made(tmp_path_factory.getbasetemp())
     masking.learn({"A_TOKEN": secret})
     given = before + " " + secret
-    told = finished(masking.echo(f"no such thing: {spell(given[:cut])}; try another", [{"name": given}, 7]))
-    assert "no such thing" in told
+    reported = finished(masking.echo(f"no such thing: {spell(given[:cut])}; try another", [{"name": given}, 7]))
+    assert "no such thing" in reported
     left = spell(secret[:cut])
-    assert not any(left[at : at + 12] in told for at in range(1, len(left) - 12)), told
+    assert not any(left[at : at + 12] in reported for at in range(1, len(left) - 12)), reported

@@ -20,7 +20,7 @@ from ai_session.errors import ConsentNeeded, Denied, SessionNotFound, StorageFul
 from ai_session.gate.consent.consent import Deferred
 from ai_session.gate.gate import ORDER, Gate
 from ai_session.models import Answer, Principal
-from tests.ai_session.support.gates import ASK, CLIENT, DENY, PERSON, SECRET, MemoryConsent, Record, World
+from tests.ai_session.support.gates import ASK, CLIENT, DENY, PERSON, SECRET, GateSetup, MemoryConsent, Record
 
 pytestmark = pytest.mark.anyio
 LOOKED_UP = ["begin", "room", "rate", "validate", "subject", "policy"]
@@ -30,27 +30,27 @@ END = ["mask", "end"]
 
 
 async def test_the_order(home: Path) -> None:
-    world, before = World(home, ASK, mode="workspace"), time.monotonic()
-    await world.call(call_key="k")
-    assert world.journal == [*ASKED, "subject", "key", "run", *END]
-    assert world.record.outcome == "ok"
-    assert before <= world.began <= world.consent.asked_at  # so that asking is part of the time that a call may take
+    setup, before = GateSetup(home, ASK, mode="workspace"), time.monotonic()
+    await setup.call(call_key="k")
+    assert setup.journal == [*ASKED, "subject", "key", "run", *END]
+    assert setup.record.outcome == "ok"
+    assert before <= setup.began <= setup.consent.asked_at  # so that asking is part of the time that a call may take
 
 
 async def test_the_order_where_nobody_is_asked_and_no_key_is_given(home: Path) -> None:
-    world = World(home)
-    result = await world.call()
-    assert world.journal == [*LOOKED_UP, "subject", "run", *END]
-    assert world.record == Record(
+    setup = GateSetup(home)
+    result = await setup.call()
+    assert setup.journal == [*LOOKED_UP, "subject", "run", *END]
+    assert setup.record == Record(
         "call_1",
         CLIENT,
         "execute",
         {"text": "x"},
         "ok",
         "default:trusted",
-        facts={"profile": "trusted", "level": "none", "exit_code": 0, "decision": world.record.facts["decision"]},
+        facts={"profile": "trusted", "level": "none", "exit_code": 0, "decision": setup.record.facts["decision"]},
     )
-    assert world.record.facts["decision"]["verdict"] == "allow"
+    assert setup.record.facts["decision"]["verdict"] == "allow"
     assert result.call_id == "call_1"
     assert result.meta["ai-session/audit"] == {"seq": 1, "head": "head"}
 
@@ -60,36 +60,36 @@ def test_the_page_of_the_decision_names_the_steps_in_their_order() -> None:
     assert re.findall(r"^\d+\. `(\w+)`", page, re.MULTILINE) == [step.__name__ for step in ORDER]
 
 
-def full(world: World) -> None:
-    world.audit.problem = StorageFull("the disk is full", suggestion="free some")
+def full(setup: GateSetup) -> None:
+    setup.audit.problem = StorageFull("the disk is full", suggestion="free some")
 
 
-def limited(world: World) -> None:
+def limited(setup: GateSetup) -> None:
     for _ in range(200):
         try:
-            world.gate.parts.rates.acquire("mcp:0:7", "effect")
+            setup.gate.parts.rates.acquire("mcp:0:7", "effect")
         except Exception:
             break
-    world.journal.clear()
+    setup.journal.clear()
 
 
-def nowhere(world: World) -> None:
-    world.problem = SessionNotFound("no session", suggestion="open one")
+def nowhere(setup: GateSetup) -> None:
+    setup.problem = SessionNotFound("no session", suggestion="open one")
 
 
-def refused(world: World) -> None:
-    world.consent.word = Denied("a person said no", suggestion="do something else")
+def refused(setup: GateSetup) -> None:
+    setup.consent.word = Denied("a person said no", suggestion="do something else")
 
 
-def unanswered(world: World) -> None:
-    world.consent.word = ConsentNeeded("nobody answered", suggestion="ai-session approve ap_1")
+def unanswered(setup: GateSetup) -> None:
+    setup.consent.word = ConsentNeeded("nobody answered", suggestion="ai-session approve ap_1")
 
 
-def nothing(world: World) -> None:
+def nothing(setup: GateSetup) -> None:
     pass
 
 
-REFUSALS: dict[str, tuple[Callable[[World], None], dict[str, Any], list[str], str, str]] = {
+REFUSALS: dict[str, tuple[Callable[[GateSetup], None], dict[str, Any], list[str], str, str]] = {
     "full": (full, {}, ["begin", "room"], "tool_error", "storage_full"),
     "limited": (limited, {}, ["begin", "room", "rate"], "limited", "rate_limited"),
     "invalid": (nothing, {"text": "invalid"}, LOOKED_UP[:4], "invalid", "invalid_arguments"),
@@ -102,29 +102,29 @@ REFUSALS: dict[str, tuple[Callable[[World], None], dict[str, Any], list[str], st
 @pytest.mark.parametrize("case", REFUSALS)
 async def test_nothing_goes_on_after_a_step_that_refuses_and_each_refusal_is_recorded(home: Path, case: str) -> None:
     prepare, given, steps, outcome, code = REFUSALS[case]
-    world = World(home, ASK, mode="workspace")
-    prepare(world)
-    result = await world.call(**given, call_key="k")
-    assert world.journal == [*steps, *END]
-    assert (world.record.outcome, world.record.code, world.ran) == (outcome, code, [])
+    setup = GateSetup(home, ASK, mode="workspace")
+    prepare(setup)
+    result = await setup.call(**given, call_key="k")
+    assert setup.journal == [*steps, *END]
+    assert (setup.record.outcome, setup.record.code, setup.ran) == (outcome, code, [])
     assert result.is_error
     assert result.structured["error"]["code"] == code
-    assert result.meta["ai-session/audit"]["seq"] == len(world.audit.records) == 1
+    assert result.meta["ai-session/audit"]["seq"] == len(setup.audit.records) == 1
 
 
 async def test_a_denial_is_recorded_with_its_rule_and_runs_nothing(home: Path) -> None:
-    world = World(home, ASK, DENY)
-    result = await world.call(call_key="k")
-    assert world.journal == [*LOOKED_UP, *END]
-    assert (world.record.outcome, world.record.code, world.record.rule) == ("denied", "denied", "never")
-    assert world.record.facts["decision"]["verdict"] == "deny"
-    assert (world.ran, world.consent.questions) == ([], [])
+    setup = GateSetup(home, ASK, DENY)
+    result = await setup.call(call_key="k")
+    assert setup.journal == [*LOOKED_UP, *END]
+    assert (setup.record.outcome, setup.record.code, setup.record.rule) == ("denied", "denied", "never")
+    assert setup.record.facts["decision"]["verdict"] == "deny"
+    assert (setup.ran, setup.consent.questions) == ([], [])
     assert "never" in result.text
 
 
 async def test_a_policy_that_became_stricter_while_a_person_was_asked_holds(home: Path) -> None:
-    world = World(home, ASK, mode="workspace")
-    parts = world.gate.parts
+    setup = GateSetup(home, ASK, mode="workspace")
+    parts = setup.gate.parts
 
     class Tightening(MemoryConsent):
         mode = ""
@@ -134,114 +134,114 @@ async def test_a_policy_that_became_stricter_while_a_person_was_asked_holds(home
             parts.policy.set_mode(self.mode, by_person=True)
             return answer
 
-    consent: Any = Tightening(world.journal)
-    world.gate = Gate(replace(parts, consent=consent))
+    consent: Any = Tightening(setup.journal)
+    setup.gate = Gate(replace(parts, consent=consent))
     for mode, outcome in (("ask-all", "ok"), ("read-only", "denied")):
         consent.mode = mode
-        result = await world.call()
-        assert (world.record.outcome, result.is_error) == (outcome, outcome == "denied")
-    assert world.ran == ["x"]
+        result = await setup.call()
+        assert (setup.record.outcome, result.is_error) == (outcome, outcome == "denied")
+    assert setup.ran == ["x"]
     assert "the policy was changed while the question about execute was open" in result.text
 
 
 async def test_an_unknown_tool_is_recorded_and_looked_up_before_anything_is_counted(home: Path) -> None:
-    world = World(home)
-    full(world)
+    setup = GateSetup(home)
+    full(setup)
     with pytest.raises(UnknownTool) as caught:
-        await world.call("exekute")
+        await setup.call("exekute")
     assert caught.value.suggestion == "did you mean 'execute'?"
-    assert world.journal == ["begin", *END]
-    assert (world.record.tool, world.record.outcome, world.record.code) == ("exekute", "invalid", "unknown_tool")
+    assert setup.journal == ["begin", *END]
+    assert (setup.record.tool, setup.record.outcome, setup.record.code) == ("exekute", "invalid", "unknown_tool")
 
 
 async def test_what_the_system_refuses_is_recorded(home: Path) -> None:
-    world = World(home)
+    setup = GateSetup(home)
 
     async def act() -> None:
         raise OSError(28, "No space left on device")
 
-    world.act = act
-    result = await world.call()
-    assert world.journal == [*LOOKED_UP, "subject", "run", *END]
-    assert (world.record.outcome, world.record.code) == ("tool_error", "storage_full")
+    setup.act = act
+    result = await setup.call()
+    assert setup.journal == [*LOOKED_UP, "subject", "run", *END]
+    assert (setup.record.outcome, setup.record.code) == ("tool_error", "storage_full")
     assert result.structured["error"]["code"] == "storage_full"
 
 
 async def test_a_crash_is_recorded_and_raised(home: Path) -> None:
-    world = World(home)
+    setup = GateSetup(home)
 
     async def act() -> None:
         raise ZeroDivisionError
 
-    world.act = act
+    setup.act = act
     with pytest.raises(ZeroDivisionError):
-        await world.call()
-    assert world.journal == [*LOOKED_UP, "subject", "run", "end"]
-    assert world.record.outcome == "crash"
+        await setup.call()
+    assert setup.journal == [*LOOKED_UP, "subject", "run", "end"]
+    assert setup.record.outcome == "crash"
 
 
 @pytest.mark.parametrize("where", ["begin", "consent", "run"])
 async def test_a_call_that_is_given_up_is_recorded_wherever_it_was(home: Path, where: str) -> None:
     audit = AuditLog(home / "audit")
-    world = World(home, ASK, mode="workspace", audit=audit)
+    setup = GateSetup(home, ASK, mode="workspace", audit=audit)
     running, over = asyncio.Event(), asyncio.Event()
 
     async def act() -> None:
         running.set()
         await over.wait()
 
-    world.act = act
+    setup.act = act
     if where == "consent":
-        world.consent.word = None
-    task = asyncio.create_task(world.call())
+        setup.consent.word = None
+    task = asyncio.create_task(setup.call())
     await asyncio.sleep(0)
     if where != "begin":
-        await (running if where == "run" else world.consent.waiting).wait()
+        await (running if where == "run" else setup.consent.waiting).wait()
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
     audit.close()
     (end,) = (record for record in records(lines(home / "audit")) if record["event"] == "tool.end")
-    assert (end["call"], end["outcome"], world.ran) == ("call_1", "cancelled", [])
+    assert (end["call"], end["outcome"], setup.ran) == ("call_1", "cancelled", [])
 
 
 async def test_a_deferred_question_is_recorded_and_runs_nothing_until_it_is_answered(home: Path) -> None:
-    world = World(home, ASK, mode="workspace")
-    world.consent.word = Deferred("state", None)  # type: ignore[arg-type]
-    result = await world.call()
-    assert world.journal == [*ASKED, "end"]
-    assert (result.state, result.question) == ("state", world.consent.questions[0])
-    assert (world.record.outcome, world.ran) == ("denied", [])
-    assert world.record.facts["consent"] == {"id": result.question.question_id, "deferred": True}
-    world.consent.word = Answer(True, scope="session", by="person uid 0")
-    await world.call()
-    assert (world.record.outcome, world.ran) == ("ok", ["x"])
-    assert world.record.facts["consent"] == {"by": "person uid 0", "scope": "session"}
+    setup = GateSetup(home, ASK, mode="workspace")
+    setup.consent.word = Deferred("state", None)  # type: ignore[arg-type]
+    result = await setup.call()
+    assert setup.journal == [*ASKED, "end"]
+    assert (result.state, result.question) == ("state", setup.consent.questions[0])
+    assert (setup.record.outcome, setup.ran) == ("denied", [])
+    assert setup.record.facts["consent"] == {"id": result.question.question_id, "deferred": True}
+    setup.consent.word = Answer(True, scope="session", by="person uid 0")
+    await setup.call()
+    assert (setup.record.outcome, setup.ran) == ("ok", ["x"])
+    assert setup.record.facts["consent"] == {"by": "person uid 0", "scope": "session"}
 
 
 async def test_the_same_key_runs_once_and_each_call_is_judged_and_recorded(home: Path) -> None:
-    world = World(home)
-    first, second = await world.call(call_key="k"), await world.call(call_key="k")
-    assert world.journal == [*LOOKED_UP, "subject", "key", "run", *END, *LOOKED_UP, "subject", "key", *END]
-    assert (world.ran, first.text) == (["x"], second.text)
-    assert [record.outcome for record in world.audit.records] == ["ok", "ok"]
+    setup = GateSetup(home)
+    first, second = await setup.call(call_key="k"), await setup.call(call_key="k")
+    assert setup.journal == [*LOOKED_UP, "subject", "key", "run", *END, *LOOKED_UP, "subject", "key", *END]
+    assert (setup.ran, first.text) == (["x"], second.text)
+    assert [record.outcome for record in setup.audit.records] == ["ok", "ok"]
 
 
 async def test_secrets_are_masked_before_the_end_is_recorded_and_counted_in_it(home: Path) -> None:
-    world = World(home)
-    world.text = f"the key is {SECRET}."
-    result = await world.call()
+    setup = GateSetup(home)
+    setup.text = f"the key is {SECRET}."
+    result = await setup.call()
     assert SECRET not in result.text + str(result.structured)
-    assert world.record.facts["redactions"] == 1
+    assert setup.record.facts["redactions"] == 1
 
 
 async def test_a_clients_secrets_are_known_before_its_first_call_is_recorded(home: Path) -> None:
-    world = World(home)
+    setup = GateSetup(home)
     client = Principal("mcp", CLIENT.uid, 7, env={"MY_TOKEN": "not-looking-like-one"})
-    audit = AuditLog(home / "audit", redact=world.gate.parts.masking.masked)
-    world.gate = Gate(replace(world.gate.parts, audit=audit))
-    await world.call(principal=client, command="echo not-looking-like-one")
-    async with world.gate.person.sandboxed(
+    audit = AuditLog(home / "audit", redact=setup.gate.parts.masking.masked)
+    setup.gate = Gate(replace(setup.gate.parts, audit=audit))
+    await setup.call(principal=client, command="echo not-looking-like-one")
+    async with setup.gate.person.sandboxed(
         Principal("person", CLIENT.uid, 9, env={"OTHER_TOKEN": "neither-does-this"}),
         ("echo", "neither-does-this"),
         profile="workspace",
@@ -268,27 +268,27 @@ def no_file_longer_than(size: int) -> Iterator[None]:
 
 async def test_without_an_audit_log_nothing_is_changed_while_looking_and_ending_go_on(home: Path) -> None:
     audit = AuditLog(home / "audit")
-    world = World(home, audit=audit)
+    setup = GateSetup(home, audit=audit)
     left: list[bool] = []
     with no_file_longer_than(0):
-        done = {name: not (await world.call(name)).is_error for name in ("read", "write", "execute", "network")}
-        done["destructive"] = not (await world.call("destructive")).is_error
+        done = {name: not (await setup.call(name)).is_error for name in ("read", "write", "execute", "network")}
+        done["destructive"] = not (await setup.call("destructive")).is_error
         assert done == {"read": True, "write": False, "execute": False, "network": False, "destructive": True}
-        assert len(world.ran) == 2
+        assert len(setup.ran) == 2
         with pytest.raises(StorageFull):
-            await world.gate.person.rename(PERSON, "s", "t")
+            await setup.gate.person.rename(PERSON, "s", "t")
         with pytest.raises(StorageFull):
-            async with world.gate.person.sandboxed(PERSON, ("true",), profile="workspace", workspace="/w", domains=()):
+            async with setup.gate.person.sandboxed(PERSON, ("true",), profile="workspace", workspace="/w", domains=()):
                 raise AssertionError
-        await world.gate.person.approvals(PERSON)
-        problem = await world.gate.person.stop(PERSON, lambda: left.append(True), sessions=True)
+        await setup.gate.person.approvals(PERSON)
+        problem = await setup.gate.person.stop(PERSON, lambda: left.append(True), sessions=True)
         assert "the audit log cannot be written" in problem
         while audit.waiting <= WAITING_BYTES:
             audit.event("note", why="n" * 4000)
-        assert (await world.call("read")).is_error
-        assert await world.gate.person.stop(PERSON, lambda: left.append(True), sessions=False)
+        assert (await setup.call("read")).is_error
+        assert await setup.gate.person.stop(PERSON, lambda: left.append(True), sessions=False)
     assert left == [True, True]
-    assert await world.gate.person.stop(PERSON, lambda: left.append(True), sessions=False) == ""
+    assert await setup.gate.person.stop(PERSON, lambda: left.append(True), sessions=False) == ""
     audit.close()
     found = list(records(lines(home / "audit")))
     starts = {record["seq"]: record["tool"] for record in found if record["event"] == "tool.start"}

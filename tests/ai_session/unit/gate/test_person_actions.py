@@ -15,62 +15,62 @@ from ai_session.errors import AiSessionError, Denied, InsufficientScope, Invalid
 from ai_session.gate.gate import Gate
 from ai_session.gate.person import PersonActions
 from ai_session.models import Answer, Principal
-from tests.ai_session.support.gates import CLIENT, DENY, PERSON, RATES, World
+from tests.ai_session.support.gates import CLIENT, DENY, PERSON, RATES, GateSetup
 
 pytestmark = pytest.mark.anyio
 
-Door = Callable[[World, Principal], Awaitable[Any]]
+Door = Callable[[GateSetup, Principal], Awaitable[Any]]
 
 
-async def sandboxed(world: World, who: Principal) -> None:
+async def sandboxed(setup: GateSetup, who: Principal) -> None:
     given: dict[str, Any] = {"profile": "workspace", "workspace": "/w", "domains": ("pypi.org",)}
-    async with world.gate.person.sandboxed(who, ("npm", "run", "it's"), **given) as program:
-        world.journal.note("run")
+    async with setup.gate.person.sandboxed(who, ("npm", "run", "it's"), **given) as program:
+        setup.journal.note("run")
         program.trace.outcome = "ok"
         program.trace.facts["exit_code"] = 3
 
 
-async def stop(world: World, who: Principal) -> None:
-    await world.gate.person.stop(who, lambda: world.journal.note("leave"), sessions=True)
+async def stop(setup: GateSetup, who: Principal) -> None:
+    await setup.gate.person.stop(who, lambda: setup.journal.note("leave"), sessions=True)
 
 
-async def look(world: World, who: Principal) -> None:
-    await world.gate.person.look(who, "s", None, exact=False, window_bytes=1 << 16, wake=lambda: None)
+async def look(setup: GateSetup, who: Principal) -> None:
+    await setup.gate.person.look(who, "s", None, exact=False, window_bytes=1 << 16, wake=lambda: None)
 
 
-async def take_over(world: World, who: Principal) -> None:
-    await world.gate.person.take_over(who, "s", "console", force=False, lost=lambda session_id, by: None)
+async def take_over(setup: GateSetup, who: Principal) -> None:
+    await setup.gate.person.take_over(who, "s", "console", force=False, lost=lambda session_id, by: None)
 
 
-async def follow_changes(world: World, who: Principal) -> None:
-    (await world.gate.person.follow_changes(who)).close()
-    await world.gate.parts.feed.close()
+async def follow_changes(setup: GateSetup, who: Principal) -> None:
+    (await setup.gate.person.follow_changes(who)).close()
+    await setup.gate.parts.feed.close()
 
 
 LINE = f"scrypt-ed25519 {'0' * 32} {'0' * 64}"
 DOORS: dict[str, tuple[str, Door]] = {
-    "attach": ("attach", lambda world, who: world.gate.person.attach(who, "s", rows=1, cols=1, read_only=False)),
+    "attach": ("attach", lambda setup, who: setup.gate.person.attach(who, "s", rows=1, cols=1, read_only=False)),
     "look": ("attach", look),
     "take_over": ("attach", take_over),
     "follow_changes": ("watch_changes", follow_changes),
-    "rename": ("rename", lambda world, who: world.gate.person.rename(who, "s", "t")),
-    "share": ("share", lambda world, who: world.gate.person.share(who, "s", ["agent:a"])),
-    "recording": ("record", lambda world, who: world.gate.person.recording(who, "s")),
-    "approvals": ("approvals", lambda world, who: world.gate.person.approvals(who)),
-    "answer": ("answer", lambda world, who: world.gate.person.answer(who, "ap_1", Answer(True))),
-    "watch": ("watch", lambda world, who: world.gate.person.watch(who)),
-    "policy": ("policy", lambda world, who: world.gate.person.policy(who, "read-only")),
-    "explain": ("explain", lambda world, who: world.gate.person.explain(who, "", "", "")),
-    "facts": ("person", lambda world, who: world.gate.person.facts(who)),
-    "enrol": ("enrol", lambda world, who: world.gate.person.enrol(who, LINE, None)),
-    "unenrol": ("unenrol", lambda world, who: world.gate.person.unenrol(who, None)),
+    "rename": ("rename", lambda setup, who: setup.gate.person.rename(who, "s", "t")),
+    "share": ("share", lambda setup, who: setup.gate.person.share(who, "s", ["agent:a"])),
+    "recording": ("record", lambda setup, who: setup.gate.person.recording(who, "s")),
+    "approvals": ("approvals", lambda setup, who: setup.gate.person.approvals(who)),
+    "answer": ("answer", lambda setup, who: setup.gate.person.answer(who, "ap_1", Answer(True))),
+    "watch": ("watch", lambda setup, who: setup.gate.person.watch(who)),
+    "policy": ("policy", lambda setup, who: setup.gate.person.policy(who, "read-only")),
+    "explain": ("explain", lambda setup, who: setup.gate.person.explain(who, "", "", "")),
+    "facts": ("person", lambda setup, who: setup.gate.person.facts(who)),
+    "enrol": ("enrol", lambda setup, who: setup.gate.person.enrol(who, LINE, None)),
+    "unenrol": ("unenrol", lambda setup, who: setup.gate.person.unenrol(who, None)),
     "stop": ("stop", stop),
     "sandboxed": ("sandbox", sandboxed),
 }
 """The tool its records name, and how it is entered."""
 
 FOR_CLIENTS: dict[str, tuple[str, Door]] = {
-    "watch_changes": ("watch_changes", lambda world, who: world.gate.watch_changes(who)),
+    "watch_changes": ("watch_changes", lambda setup, who: setup.gate.watch_changes(who)),
 }
 """Open for clients too."""
 
@@ -88,29 +88,29 @@ def test_every_door_is_here() -> None:
 
 @pytest.mark.parametrize("name", DOORS | FOR_CLIENTS)
 async def test_a_door_has_one_begin_and_one_end(home: Path, name: str) -> None:
-    world = World(home)
+    setup = GateSetup(home)
     tool, enter = (DOORS | FOR_CLIENTS)[name]
     if name == "answer":
-        world.consent.questions.append(await question(world))
-        world.journal.clear()
-        world.audit.records.clear()
+        setup.consent.questions.append(await question(setup))
+        setup.journal.clear()
+        setup.audit.records.clear()
     try:
-        await enter(world, PERSON)
+        await enter(setup, PERSON)
         outcome = "ok"
     except SessionNotFound:
         outcome = "tool_error"
-    (record,) = world.audit.records
+    (record,) = setup.audit.records
     assert (record.tool, record.outcome, record.principal) == (tool, outcome, PERSON)
     assert record.call_id.startswith("call_")
     assert record.facts["decision"]["verdict"] == "allow"
-    steps = [step for step in world.journal if step != "mask"]
+    steps = [step for step in setup.journal if step != "mask"]
     judged = ["begin", "policy"] if name == "stop" else ["begin", "room", "rate", "policy"]
     assert steps[: len(judged)] == judged
     assert steps[-1] == "end"
 
 
-async def question(world: World) -> Any:
-    asking = World(world.gate.parts.sessions.runtime_directory, {"id": "q", "decision": "ask", "tools": ["*"]})
+async def question(setup: GateSetup) -> Any:
+    asking = GateSetup(setup.gate.parts.sessions.runtime_directory, {"id": "q", "decision": "ask", "tools": ["*"]})
     asking.consent.word = Answer(True)
     await asking.call(principal=CLIENT)
     return asking.consent.questions[0]
@@ -119,32 +119,32 @@ async def question(world: World) -> Any:
 @pytest.mark.parametrize("name", DOORS)
 @pytest.mark.parametrize("why", ["policy", "a client", "another user"])
 async def test_a_door_that_is_shut_does_nothing_and_says_so_in_the_audit(home: Path, name: str, why: str) -> None:
-    world = World(home, *([DENY] if why == "policy" else []))
+    setup = GateSetup(home, *([DENY] if why == "policy" else []))
     who = {"policy": PERSON, "a client": CLIENT, "another user": Principal("person", uid=PERSON.uid + 1)}[why]
     with pytest.raises(Denied) as caught:
-        await DOORS[name][1](world, who)
-    (record,) = world.audit.records
+        await DOORS[name][1](setup, who)
+    (record,) = setup.audit.records
     assert (record.outcome, record.code) == ("denied", "denied")
     assert record.rule == {"policy": "never", "a client": "", "another user": "default:other-user"}[why]
-    assert {"run", "leave", "watch", "pending", "answer"}.isdisjoint(world.journal)
-    assert (world.consent.answers, world.gate.parts.policy.mode) == ([], "trusted")
+    assert {"run", "leave", "watch", "pending", "answer"}.isdisjoint(setup.journal)
+    assert (setup.consent.answers, setup.gate.parts.policy.mode) == ([], "trusted")
     if why == "policy":
         assert "never" in caught.value.message
 
 
 @pytest.mark.parametrize("why", ["policy", "another user", "no scope"])
 async def test_who_may_not_read_watches_nothing(home: Path, why: str) -> None:
-    world = World(home, *([DENY] if why == "policy" else []))
+    setup = GateSetup(home, *([DENY] if why == "policy" else []))
     who = {
         "policy": CLIENT,
         "another user": Principal("mcp", uid=PERSON.uid + 1),
         "no scope": replace(CLIENT, scopes=frozenset({"sessions:write"})),
     }[why]
     with pytest.raises(InsufficientScope if why == "no scope" else Denied):
-        await world.gate.watch_changes(who)
-    assert len(world.gate.parts.sessions.changes) == 0
-    (await world.gate.watch_changes(CLIENT, kinds=("list", "tools"))).close()
-    assert [record.outcome for record in world.audit.records] == ([] if why == "no scope" else ["denied"])
+        await setup.gate.watch_changes(who)
+    assert len(setup.gate.parts.sessions.changes) == 0
+    (await setup.gate.watch_changes(CLIENT, kinds=("list", "tools"))).close()
+    assert [record.outcome for record in setup.audit.records] == ([] if why == "no scope" else ["denied"])
 
 
 async def test_a_program_is_judged_by_its_words_its_directory_and_each_name_it_may_reach(home: Path) -> None:
@@ -153,39 +153,39 @@ async def test_a_program_is_judged_by_its_words_its_directory_and_each_name_it_m
         {"id": "no-etc", "decision": "deny", "paths": ["/etc/**"]},
         {"id": "no-evil", "decision": "deny", "domains": ["*.evil.test"]},
     ]
-    world = World(home, *rules)
+    setup = GateSetup(home, *rules)
 
     async def judged(*argv: str, workspace: str = "/w", domains: tuple[str, ...] = ()) -> str:
         with pytest.raises(Denied):
-            async with world.gate.person.sandboxed(
+            async with setup.gate.person.sandboxed(
                 PERSON, argv, profile="workspace", workspace=workspace, domains=domains
             ):
                 raise InvalidArguments("it ran")
-        return world.record.rule
+        return setup.record.rule
 
     assert await judged("git", "push", "origin") == "no-push"
     assert await judged("sh", "-c", "git push") == "no-push"
     assert await judged("true", workspace="/etc/ssh") == "no-etc"
     assert await judged("true", domains=("pypi.org", "a.evil.test")) == "no-evil"
-    await sandboxed(world, PERSON)
-    assert world.record.arguments == {
+    await sandboxed(setup, PERSON)
+    assert setup.record.arguments == {
         "command": """npm run 'it'"'"'s'""",
         "profile": "workspace",
         "working_directory": "/w",
         "domains": ["pypi.org"],
     }
-    assert (world.record.outcome, world.record.facts["exit_code"]) == ("ok", 3)
+    assert (setup.record.outcome, setup.record.facts["exit_code"]) == ("ok", 3)
 
 
 async def test_a_program_that_nobody_tells_the_end_of_is_lost(home: Path) -> None:
-    world = World(home)
+    setup = GateSetup(home)
     given: dict[str, Any] = {"profile": "workspace", "workspace": "/w", "domains": ()}
-    async with world.gate.person.sandboxed(PERSON, ("true",), **given):
+    async with setup.gate.person.sandboxed(PERSON, ("true",), **given):
         pass
     started = asyncio.Event()
 
     async def hold() -> None:
-        async with world.gate.person.sandboxed(PERSON, ("true",), **given):
+        async with setup.gate.person.sandboxed(PERSON, ("true",), **given):
             started.set()
             await asyncio.Event().wait()
 
@@ -194,31 +194,31 @@ async def test_a_program_that_nobody_tells_the_end_of_is_lost(home: Path) -> Non
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
-    assert [record.outcome for record in world.audit.records] == ["lost", "lost"]
+    assert [record.outcome for record in setup.audit.records] == ["lost", "lost"]
 
 
 async def test_doors_are_counted_but_the_daemon_can_always_be_ended(home: Path) -> None:
-    world = World(home)
+    setup = GateSetup(home)
     for _ in range(RATES["effect"]):
         with pytest.raises(SessionNotFound):
-            await world.gate.person.rename(PERSON, "s", "t")
+            await setup.gate.person.rename(PERSON, "s", "t")
     with pytest.raises(RateLimited):
-        await world.gate.person.rename(PERSON, "s", "t")
-    assert world.record.outcome == "limited"
-    await stop(world, PERSON)
-    assert world.journal[-2:] == ["leave", "end"]
+        await setup.gate.person.rename(PERSON, "s", "t")
+    assert setup.record.outcome == "limited"
+    await stop(setup, PERSON)
+    assert setup.journal[-2:] == ["leave", "end"]
 
 
 async def test_in_mode_read_only_a_person_can_still_end_the_daemon(home: Path) -> None:
-    world = World(home, mode="read-only")
+    setup = GateSetup(home, mode="read-only")
     with pytest.raises(AiSessionError):
-        await sandboxed(world, PERSON)
-    await stop(world, PERSON)
-    assert [record.outcome for record in world.audit.records] == ["denied", "ok"]
+        await sandboxed(setup, PERSON)
+    await stop(setup, PERSON)
+    assert [record.outcome for record in setup.audit.records] == ["denied", "ok"]
 
 
 async def test_a_denied_stop_says_how_to_end_it_all_the_same(home: Path) -> None:
-    world = World(home, DENY)
+    setup = GateSetup(home, DENY)
     with pytest.raises(Denied) as caught:
-        await stop(world, PERSON)
+        await stop(setup, PERSON)
     assert caught.value.suggestion.startswith("kill ")

@@ -16,7 +16,7 @@ from ai_session.config.settings import TelemetrySettings
 from ai_session.gate.telemetry.factory import open_telemetry
 from ai_session.gate.telemetry.spans import LiveTelemetry
 from ai_session.models import Effect
-from tests.ai_session.support.gates import World
+from tests.ai_session.support.gates import GateSetup
 from tests.conftest import environment
 from tests.support.bounds import BOUND_SECONDS
 from tests.support.collector import Collector
@@ -56,11 +56,11 @@ async def test_a_collector_that_does_not_answer_holds_up_no_call_and_no_end(tmp_
     with Collector() as collector:
         collector.go.clear()
         telemetry = await live(collector, {"level": lambda: 1})
-        world = World(tmp_path, telemetry=telemetry)
-        await world.call("read")
+        setup = GateSetup(tmp_path, telemetry=telemetry)
+        await setup.call("read")
         await asyncio.to_thread(collector.until, lambda: collector.bodies)
         for _ in range(3):
-            await world.call("execute")
+            await setup.call("execute")
         ticks: list[float] = []
         loop = asyncio.get_running_loop()
         loop.call_later(0.01, lambda: ticks.append(loop.time()))
@@ -69,7 +69,7 @@ async def test_a_collector_that_does_not_answer_holds_up_no_call_and_no_end(tmp_
             await telemetry.close()
         assert ticks
         assert ticks[0] < loop.time(), f"the loop went on in the {loop.time() - began:.1f} s"
-    assert len(world.ran) == 4
+    assert len(setup.ran) == 4
 
 
 async def test_a_collector_that_does_not_listen_costs_one_complaint(caplog: pytest.LogCaptureFixture) -> None:

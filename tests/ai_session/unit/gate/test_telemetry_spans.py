@@ -21,7 +21,7 @@ from ai_session.errors import Denied, UnknownTool
 from ai_session.gate.consent.consent import Deferred
 from ai_session.gate.telemetry.spans import LiveTelemetry, size_of
 from ai_session.models import Effect, ToolCall, ToolResult
-from tests.ai_session.support.gates import ASK, CLIENT, DENY, SECRET, World
+from tests.ai_session.support.gates import ASK, CLIENT, DENY, SECRET, GateSetup
 from tests.support.bounds import BOUND_SECONDS
 
 pytestmark = pytest.mark.anyio
@@ -33,7 +33,7 @@ PARENT = f"00-{TRACE}-{SPAN}-01"
 class Seen:
     """A gate that tells into memory."""
 
-    world: World
+    setup: GateSetup
     exporter: InMemorySpanExporter
     reader: InMemoryMetricReader
     telemetry: LiveTelemetry
@@ -45,7 +45,7 @@ class Seen:
     async def call(self, name: str = "execute", /, **more: Any) -> ToolResult:
         given: dict[str, Any] = {"trace": {"mcp.method.name": "tools/call"}, **more}
         arguments = {"text": "x"} | given.pop("arguments", {})
-        return await self.world.gate.call(ToolCall(CLIENT, name, arguments, "call_1", **given))
+        return await self.setup.gate.call(ToolCall(CLIENT, name, arguments, "call_1", **given))
 
     async def points(self) -> dict[str, list[Any]]:
         """Collected in a thread of its own, as the exporter does."""
@@ -63,9 +63,9 @@ def seeing(home: Path) -> Callable[..., Seen]:
         providers = Providers(traces, MeterProvider([reader], shutdown_on_exit=False))
         masks: list[Callable[[str], str]] = []
         telemetry = LiveTelemetry(providers, [str(e) for e in Effect], lambda text: masks[0](text), levels)
-        world = World(home, *rules, telemetry=telemetry)
-        masks.append(world.gate.parts.masking.masked)
-        return Seen(world, exporter, reader, telemetry)
+        setup = GateSetup(home, *rules, telemetry=telemetry)
+        masks.append(setup.gate.parts.masking.masked)
+        return Seen(setup, exporter, reader, telemetry)
 
     return make
 
@@ -150,7 +150,7 @@ async def test_a_refusal_is_an_error_and_is_counted(
     seeing: Callable[..., Seen], rules: Any, problem: Exception | None, outcome: str, code: str
 ) -> None:
     seen = seeing(*rules)
-    seen.world.consent.word = problem
+    seen.setup.consent.word = problem
     result = await seen.call()
     assert result.is_error
     span = seen.spans["tools/call execute"]
@@ -165,7 +165,7 @@ async def test_a_refusal_is_an_error_and_is_counted(
 
 async def test_what_waits_for_a_form_was_not_denied(seeing: Callable[..., Seen]) -> None:
     seen = seeing(ASK)
-    seen.world.consent.word = Deferred("sealed", question=None)  # type: ignore[arg-type]
+    seen.setup.consent.word = Deferred("sealed", question=None)  # type: ignore[arg-type]
     assert (await seen.call()).question
     span = seen.spans["tools/call execute"]
     assert span.attributes
@@ -186,10 +186,10 @@ async def test_an_unknown_tool_is_not_named(seeing: Callable[..., Seen]) -> None
 
 async def test_a_call_that_is_given_up_ends_its_span(seeing: Callable[..., Seen]) -> None:
     seen = seeing(ASK)
-    seen.world.consent.word = None
+    seen.setup.consent.word = None
     task = asyncio.create_task(seen.call())
     async with asyncio.timeout(BOUND_SECONDS):
-        await seen.world.consent.waiting.wait()
+        await seen.setup.consent.waiting.wait()
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
@@ -210,7 +210,7 @@ async def test_side_by_side_calls_keep_their_own_parts(seeing: Callable[..., See
 
 async def test_metrics_count_calls_output_and_masks(seeing: Callable[..., Seen]) -> None:
     seen = seeing()
-    seen.world.text = f"zwölf {SECRET}"
+    seen.setup.text = f"zwölf {SECRET}"
     result = await seen.call()
     points = await seen.points()
     assert [point.value for point in points["ai_session.output"]] == [len(result.text.encode())]
@@ -226,7 +226,7 @@ async def test_metrics_count_calls_output_and_masks(seeing: Callable[..., Seen])
 
 async def test_a_call_that_comes_too_often_is_counted(seeing: Callable[..., Seen]) -> None:
     seen = seeing()
-    for _ in range(seen.world.rates["effect"]):
+    for _ in range(seen.setup.rates["effect"]):
         await seen.call()
     assert (await seen.call()).is_error
     points = await seen.points()
@@ -259,7 +259,7 @@ async def test_a_level_that_cannot_be_read_is_none_and_the_others_are(seeing: Ca
 async def test_nothing_that_is_masked_is_told(seeing: Callable[..., Seen]) -> None:
     """Arguments, results, and each claim a client can make, with a secret in all of them."""
     seen = seeing()
-    seen.world.text = SECRET
+    seen.setup.text = SECRET
     principal = replace(CLIENT, client=SECRET, subject=SECRET)
     names = ("mcp.session.id", "mcp.resource.uri", "jsonrpc.request.id")
     carried = {
@@ -271,11 +271,11 @@ async def test_nothing_that_is_masked_is_told(seeing: Callable[..., Seen]) -> No
     call = ToolCall(
         principal, "execute", {"text": SECRET}, "c1", agent=SECRET, run=SECRET, client_call_id=SECRET, trace=carried
     )
-    await seen.world.gate.call(call)
-    told = "".join(span.to_json() for span in seen.exporter.get_finished_spans()) + str(await seen.points())
-    assert "execute_tool execute" in told
-    assert SECRET[:40] not in told
-    assert "A" * 12 not in told
+    await seen.setup.gate.call(call)
+    reported = "".join(span.to_json() for span in seen.exporter.get_finished_spans()) + str(await seen.points())
+    assert "execute_tool execute" in reported
+    assert SECRET[:40] not in reported
+    assert "A" * 12 not in reported
 
 
 async def test_a_mask_that_fails_costs_no_call(seeing: Callable[..., Seen], caplog: pytest.LogCaptureFixture) -> None:

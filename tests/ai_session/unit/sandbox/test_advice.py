@@ -70,8 +70,8 @@ def test_failures(said: str, here: Machine, advised: str) -> None:
     ],
 )
 def test_packages(distributions: tuple[str, ...], root: bool, advised: str) -> None:
-    told = missing(["bubblewrap", "util-linux"], Machine(distributions=distributions, root=root))
-    assert told == f"bubblewrap and util-linux not installed: {advised}"
+    reported = missing(["bubblewrap", "util-linux"], Machine(distributions=distributions, root=root))
+    assert reported == f"bubblewrap and util-linux not installed: {advised}"
 
 
 @pytest.mark.parametrize(

@@ -78,7 +78,9 @@ def test_a_name_that_sorts_before_the_slash_stays_outside(root: Path, sources: S
     plan = Plan(NEW, sources, "/empty")
     for name in ("ws/sub", "ws-x", "ws"):
         plan.show(str(root / name), write=True)
-    assert [place for _, place in mounts(plan.arguments())] == [str(root / n) for n in ("ws", "ws/sub", "ws-x")] + ["/"]
+    assert [location for _, location in mounts(plan.arguments())] == [
+        str(root / n) for n in ("ws", "ws/sub", "ws-x")
+    ] + ["/"]
 
 
 def test_descriptors_are_numbered_as_they_are_used(root: Path, sources: Sources) -> None:
@@ -131,8 +133,8 @@ def test_by_path_where_descriptors_are_not_taken(root: Path, sources: Sources) -
 def test_the_system_is_read_only(sources: Sources) -> None:
     plan = Plan(NEW, sources, "/empty")
     plan.system(["/etc/shadow", "/etc/ssl"], network=False)
-    found = {place: option for option, place in mounts(plan.arguments()) if option != "--remount-ro"}
-    writable = {place for place, option in found.items() if option in ("--bind", "--bind-fd", "--tmpfs")}
+    found = {location: option for option, location in mounts(plan.arguments()) if option != "--remount-ro"}
+    writable = {location for location, option in found.items() if option in ("--bind", "--bind-fd", "--tmpfs")}
     assert writable == {"/run", "/var/tmp", "/dev/shm", "/etc/ssl"}
     assert (found["/proc"], found["/proc/sys"], found["/etc/shadow"]) == ("--proc", "--ro-bind", "--ro-bind")
     assert ("--remount-ro", "/etc/ssl") in mounts(plan.arguments())
@@ -198,19 +200,19 @@ def test_the_starter_with_any_path(name: str, plain: bool, tmp_path_factory: pyt
     argv = bwrap.write(bubblewrap, plan, files, profile, {"V": name}, die_with_parent=False, gated=False)
     taken = os.open(files / "taken", os.O_RDWR | os.O_NONBLOCK)
     try:
-        told = subprocess.run([*argv, "run", name, ""], capture_output=True, check=True, timeout=BOUND_SECONDS)
+        reported = subprocess.run([*argv, "run", name, ""], capture_output=True, check=True, timeout=BOUND_SECONDS)
         assert os.read(taken, 10) == b"\n"
     finally:
         os.close(taken)
         sources.close()
-    words = told.stdout.split(b"\0")
+    words = reported.stdout.split(b"\0")
     start = words.index(b"run")
     assert words[:3] == [b"--args", b"8", b"--"]
     assert os.fsdecode(words[3]) == files / "prlimit"
     assert words[start + 1 : start + 3] == [os.fsencode(name), b""]
     assert os.fsencode(name) in words[start + 3 :]  # V, of the arguments on descriptor 8
     expected = {"0", "1", "2", "3", "8", "9"} | (set() if plain else {"20"})
-    assert {*told.stderr.decode().split()} == expected
+    assert {*reported.stderr.decode().split()} == expected
 
 
 LEASE = """

@@ -281,14 +281,14 @@ def test_deeper_than_any_path_is_long(tmp_path: Path) -> None:
 
 def as_ordinary(work: Callable[[Path], None]) -> None:
     """In a process of somebody whom permissions bind."""
-    with unprivileged.world() as place:
+    with unprivileged.directory() as user_directory:
         pid = os.fork()
         if pid == 0:
             code = 1
             try:
                 if change := unprivileged.become():
                     change()
-                work(place)
+                work(user_directory)
                 code = 0
             finally:
                 os._exit(code)
@@ -297,20 +297,20 @@ def as_ordinary(work: Callable[[Path], None]) -> None:
 
 @pytest.mark.parametrize("watched", [False, True])
 def test_what_is_closed_is_known_and_seen_when_it_opens(watched: bool) -> None:
-    def work(place: Path) -> None:
-        make(place, "a/b", "open")
-        (place / "a").chmod(0)
-        found = tree(place, Counted())
+    def work(user_directory: Path) -> None:
+        make(user_directory, "a/b", "open")
+        (user_directory / "a").chmod(0)
+        found = tree(user_directory, Counted())
         if watched:
             found.watch()
         looked(found)
         assert found.gaps.closed == ("a",)
-        (place / "a").chmod(0o700)
+        (user_directory / "a").chmod(0o700)
         assert "a/b" in looked(found)
         assert not found.gaps
-        (place / "open").chmod(0)
-        (place / "open").chmod(0o700)
-        (place / "open/new").mkdir()
+        (user_directory / "open").chmod(0)
+        (user_directory / "open").chmod(0o700)
+        (user_directory / "open/new").mkdir()
         assert "open/new" in looked(found)
 
     as_ordinary(work)

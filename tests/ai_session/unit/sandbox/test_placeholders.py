@@ -41,8 +41,8 @@ class Scene:
     def put(self, name: str) -> None:
         """As a box's survey does: what is absent is wanted, what is there exists; once more when that has gone."""
         for _ in range(3):
-            wanted = [place for place in self.wanted if not os.path.lexists(place.path)]
-            existing = [place.path for place in self.wanted if os.path.lexists(place.path)]
+            wanted = [location for location in self.wanted if not os.path.lexists(location.path)]
+            existing = [location.path for location in self.wanted if os.path.lexists(location.path)]
             Placeholders(self.runtime).put(self.box(name), wanted, existing)
             if self.there() >= ALL:
                 return
@@ -85,7 +85,7 @@ def test_two_boxes_share(scene: Scene, first: str) -> None:
 
 
 def test_a_ledger_that_is_kept_open_sees_what_others_enter_and_leave(scene: Scene) -> None:
-    kept, all_of_it = Placeholders(scene.runtime), [place.path for place in scene.wanted]
+    kept, all_of_it = Placeholders(scene.runtime), [location.path for location in scene.wanted]
     kept.put(scene.box("one"), scene.wanted, ())
     scene.put("two")
     kept.drop(scene.runtime / "one")
@@ -186,7 +186,7 @@ def test_a_workspace_is_introduced_once(scene: Scene) -> None:
 def test_a_place_where_nothing_can_be_made_is_left_out(scene: Scene) -> None:
     wanted = (*scene.wanted, Placeholder("/sys/kernel/nothing"), Placeholder("/sys/kernel/none", b"x"))
     found = Placeholders(scene.runtime).put(scene.box("one"), wanted, [])
-    assert set(found) == {place.path for place in scene.wanted}
+    assert set(found) == {location.path for location in scene.wanted}
     scene.drop("one")
     assert scene.there() == set()
 
@@ -254,8 +254,8 @@ class Ledger(RuleBasedStateMachine):
 
     @initialize()
     def begin(self) -> None:
-        self.place = tempfile.TemporaryDirectory()
-        self.scene = Scene(Path(self.place.name))
+        self.location = tempfile.TemporaryDirectory()
+        self.scene = Scene(Path(self.location.name))
         self.living: set[str] = set()
         self.crashed: set[str] = set()
         self.persons: dict[str, bytes | None] = {}
@@ -323,7 +323,7 @@ class Ledger(RuleBasedStateMachine):
         for name in list(self.persons):
             (self.scene.workspace / name).unlink()
         left, ledger = self.scene.there(), self.scene.ledger()
-        self.place.cleanup()
+        self.location.cleanup()
         # A directory with something of a person's in it was theirs to keep, and is empty now.
         assert left <= self.used - {"file"}
         assert ledger == 0

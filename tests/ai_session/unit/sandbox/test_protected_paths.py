@@ -47,8 +47,8 @@ def here(tmp_path: Path) -> Path:
 
 def test_an_empty_workspace_gets_directories_alone(tmp_path: Path) -> None:
     found = look(tmp_path)
-    assert relative((place.path for place in found.placeholders), tmp_path) == set(PLACEHOLDERS)
-    assert all((place.content, place.ignored) == (None, True) for place in found.placeholders)
+    assert relative((location.path for location in found.placeholders), tmp_path) == set(PLACEHOLDERS)
+    assert all((location.content, location.ignored) == (None, True) for location in found.placeholders)
     assert (found.read_only, found.pins, found.masked, found.unseen, describe(found)) == ((), (), (), (), ())
 
 
@@ -58,7 +58,7 @@ def test_who_uses_a_program_gets_its_directory_too(tmp_path: Path) -> None:
     (home / ".config/opencode").mkdir(parents=True)
     (tmp_path / "ws").mkdir()
     found = look(tmp_path / "ws", home=str(home))
-    names = relative((place.path for place in found.placeholders), tmp_path / "ws")
+    names = relative((location.path for location in found.placeholders), tmp_path / "ws")
     assert names == {*PLACEHOLDERS, ".kiro", ".opencode"}
 
 
@@ -69,7 +69,7 @@ def test_what_is_there_is_closed_where_it_is(tmp_path: Path) -> None:
         (tmp_path / name).touch()
     found = look(tmp_path)
     assert relative(found.read_only, tmp_path) == {".claude", *names}
-    assert {place.path for place in found.placeholders} == set()
+    assert {location.path for location in found.placeholders} == set()
 
 
 def test_settings_below_and_the_way_to_them(tmp_path: Path) -> None:
@@ -85,7 +85,7 @@ def test_a_repository(here: Path) -> None:
     found = look(here)
     assert relative(found.read_only, here) == {".git/config", ".git/hooks", ".git/info"}
     assert relative(found.pins, here) == {".git"}
-    assert ".git/commondir" in relative((place.path for place in found.placeholders), here)
+    assert ".git/commondir" in relative((location.path for location in found.placeholders), here)
 
 
 def test_nested_repositories_and_the_way_to_them(here: Path) -> None:
@@ -117,7 +117,7 @@ def test_what_a_config_names_inside_of_the_repository(here: Path) -> None:
     git("config", "core.hooksPath", ".git/own", cwd=here)
     git("config", "include.path", "more", cwd=here)
     found = look(here)
-    absent = {os.path.relpath(place.path, here): place.content for place in found.placeholders}
+    absent = {os.path.relpath(location.path, here): location.content for location in found.placeholders}
     assert absent[".git/own"] is None
     assert absent[".git/more"] == b""
 
@@ -274,7 +274,7 @@ def test_the_tools_that_write_refuse_what_a_box_protects(here: Path) -> None:
         (here / path).parent.mkdir(parents=True, exist_ok=True)
         (here / path).touch()
     found = look(here, own=own)
-    kept = relative([*found.read_only, *(place.path for place in found.placeholders)], here)
+    kept = relative([*found.read_only, *(location.path for location in found.placeholders)], here)
     names = protected(own)
     for path in kept:
         assert names.around(path, directory=True) or GIT in map(fold, path.split("/")), path

@@ -25,10 +25,10 @@ def verdict(program: bytes, audit: int, number: int, *arguments: int) -> int:
     """What the kernel answers; every jump must stay inside, and every path must end."""
     data = struct.pack("<IIQ6Q", number, audit, 0, *(arguments + (0,) * 6)[:6])
     code = list(struct.iter_unpack("<HBBI", program))
-    accumulator, place = 0, 0
+    accumulator, position = 0, 0
     while True:
-        operation, yes, no, value = code[place]
-        place += 1
+        operation, yes, no, value = code[position]
+        position += 1
         if operation == seccomp.LOAD:
             accumulator = struct.unpack_from("<I", data, value)[0]
         elif operation == seccomp.AND:
@@ -41,7 +41,7 @@ def verdict(program: bytes, audit: int, number: int, *arguments: int) -> int:
                 seccomp.AT_LEAST: accumulator >= value,
                 seccomp.ANY_BIT: bool(accumulator & value),
             }[operation]
-            place += yes if fits else no
+            position += yes if fits else no
         else:
             raise AssertionError(f"no such operation: {operation:#x}")
 
@@ -224,7 +224,7 @@ def test_every_path_ends_with_a_verdict(
 
 def test_jumps_fit_in_a_byte_and_the_program_in_the_kernel(machine: str) -> None:
     for bits in range(16):
-        options = [bool(bits >> place & 1) for place in range(4)]
+        options = [bool(bits >> position & 1) for position in range(4)]
         program = seccomp.build(
             network=options[0],
             unix_sockets=options[1],
@@ -234,9 +234,9 @@ def test_jumps_fit_in_a_byte_and_the_program_in_the_kernel(machine: str) -> None
         )
         code = list(struct.iter_unpack("<HBBI", program))
         assert len(code) < 4096
-        for place, (operation, yes, no, _) in enumerate(code):
+        for position, (operation, yes, no, _) in enumerate(code):
             if operation in (seccomp.EQUAL, seccomp.AT_LEAST, seccomp.ANY_BIT):
-                assert place + 1 + max(yes, no) < len(code)
+                assert position + 1 + max(yes, no) < len(code)
 
 
 def test_a_machine_without_a_table_is_refused() -> None:

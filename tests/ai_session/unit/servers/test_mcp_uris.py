@@ -23,19 +23,19 @@ PLACES = st.one_of(
 
 
 @given(PLACES)
-def test_every_place_comes_back_from_its_uri(place: ResourceAddress) -> None:
-    assert address_of(place.uri) == place
+def test_every_place_comes_back_from_its_uri(address: ResourceAddress) -> None:
+    assert address_of(address.uri) == address
 
 
 @given(st.one_of(st.text(max_size=80), st.text("session:/%.?#@\\ aA0_-\n", max_size=60).map("session://".__add__)))
 def test_what_is_taken_is_spelt_in_one_way(uri: str) -> None:
-    place = address_of(uri)
-    assert place is None or place.uri == uri
+    address = address_of(uri)
+    assert address is None or address.uri == uri
 
 
 @given(PLACES, st.integers(0, 200), st.characters())
-def test_one_other_character_is_another_place_or_none(place: ResourceAddress, at: int, other: str) -> None:
-    uri = place.uri
+def test_one_other_character_is_another_place_or_none(address: ResourceAddress, at: int, other: str) -> None:
+    uri = address.uri
     at %= len(uri)
     changed = uri[:at] + other + uri[at + 1 :]
     found = address_of(changed)
@@ -95,10 +95,10 @@ def test_odd_uris_are_none(uri: str) -> None:
 
 def test_clients_that_parse_urls_send_what_they_were_given() -> None:
     for session in ("Build.2-x_Y", "ses_" + secrets.token_urlsafe(16)):
-        for place in (
+        for address in (
             ResourceAddress("info", session),
             ResourceAddress("output", session, "cmd_" + secrets.token_urlsafe(16)),
         ):
-            url: Any = AnyUrl(place.uri)
-            assert str(url) == place.uri
+            url: Any = AnyUrl(address.uri)
+            assert str(url) == address.uri
     assert str(AnyUrl("session://list")) == "session://list"

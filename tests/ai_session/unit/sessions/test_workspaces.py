@@ -20,8 +20,8 @@ def make(tree: Path, *roots: str) -> Workspaces:
 def test_the_deepest_workspace_around_a_directory_is_its_box(tree: Path) -> None:
     workspaces = make(tree, str(tree / "project"), str(tree / "project/src"))
     for wanted, workspace in (("project", "project"), ("project/src", "project/src")):
-        place = workspaces.start_directory(str(tree / wanted), "")
-        assert (place.directory, place.workspace, place.outside) == (
+        location = workspaces.start_directory(str(tree / wanted), "")
+        assert (location.directory, location.workspace, location.outside) == (
             str(tree / wanted),
             str(tree / workspace),
             False,
@@ -29,16 +29,20 @@ def test_the_deepest_workspace_around_a_directory_is_its_box(tree: Path) -> None
 
 
 def test_the_clients_directory_is_a_workspace_and_where_a_session_starts(tree: Path) -> None:
-    place = make(tree).start_directory("", str(tree / "project"))
-    assert (place.directory, place.workspace, place.outside) == (str(tree / "project"),) * 2 + (False,)
+    location = make(tree).start_directory("", str(tree / "project"))
+    assert (location.directory, location.workspace, location.outside) == (str(tree / "project"),) * 2 + (False,)
     assert make(tree).start_directory("src", str(tree / "project")).workspace == str(tree / "project")
 
 
 def test_a_client_may_name_the_directory_around_its_own_as_the_workspace(tree: Path) -> None:
     client, around = str(tree / "project/src"), str(tree / "project")
     for wanted in ("", "..", around):
-        place = make(tree).start_directory(wanted, client, around=around)
-        assert (place.directory, place.workspace, place.outside) == (client if not wanted else around, around, False)
+        location = make(tree).start_directory(wanted, client, around=around)
+        assert (location.directory, location.workspace, location.outside) == (
+            client if not wanted else around,
+            around,
+            False,
+        )
     assert make(tree, client).start_directory("", client, around=around).workspace == client
     (tree / "link").symlink_to(tree / "project")
     for unfit in (str(tree / "other"), str(tree / "home"), str(tree), "/", "..", str(tree / "link"), "gone", "a\0b"):
@@ -48,8 +52,12 @@ def test_a_client_may_name_the_directory_around_its_own_as_the_workspace(tree: P
 def test_what_lies_in_no_workspace_is_outside_also_behind_a_link(tree: Path) -> None:
     (tree / "project/link").symlink_to(tree / "other")
     for wanted in (str(tree / "other"), "link", "../other"):
-        place = make(tree).start_directory(wanted, str(tree / "project"))
-        assert (place.directory, place.workspace, place.outside) == (str(tree / "other"), str(tree / "other"), True)
+        location = make(tree).start_directory(wanted, str(tree / "project"))
+        assert (location.directory, location.workspace, location.outside) == (
+            str(tree / "other"),
+            str(tree / "other"),
+            True,
+        )
 
 
 def test_a_link_that_took_the_place_of_the_clients_directory_is_not_followed(tree: Path) -> None:
@@ -82,10 +90,10 @@ def test_what_can_be_nobodys_workspace_is_refused(tree: Path, directory: str) ->
 
 def test_a_client_started_nowhere_in_particular_gets_a_workspace_of_its_own(tree: Path) -> None:
     for nowhere in ("/", "", str(tree / "home"), str(tree), str(tree / "gone")):
-        place = make(tree).start_directory("", nowhere)
-        assert place.directory == place.workspace == str(tree / "home" / DEFAULT_NAME)
-        assert not place.outside
-    assert Path(place.directory).stat().st_mode & 0o777 == 0o700
+        location = make(tree).start_directory("", nowhere)
+        assert location.directory == location.workspace == str(tree / "home" / DEFAULT_NAME)
+        assert not location.outside
+    assert Path(location.directory).stat().st_mode & 0o777 == 0o700
 
 
 def test_a_configured_workspace_may_be_named_from_the_home(tree: Path) -> None:

@@ -23,8 +23,8 @@ MAXIMUM = Path("/proc/sys/fs/inotify/max_queued_events")
 
 
 async def test_growth_of_each_file_is_told_to_its_own_callback(home: Path) -> None:
-    growth, told = FileGrowth(), {name: asyncio.Event() for name in "abc"}
-    for name, event in told.items():
+    growth, reported = FileGrowth(), {name: asyncio.Event() for name in "abc"}
+    for name, event in reported.items():
         (home / name).touch()
         growth.add(str(home / name), event.set)
     growth.remove(str(home / "c"))
@@ -33,9 +33,9 @@ async def test_growth_of_each_file_is_told_to_its_own_callback(home: Path) -> No
         with open(home / name, "ab") as file:
             file.write(b"x")
     async with asyncio.timeout(BOUND_SECONDS):
-        await told["a"].wait()
-        await told["b"].wait()
-    assert not told["c"].is_set()
+        await reported["a"].wait()
+        await reported["b"].wait()
+    assert not reported["c"].is_set()
     growth.close()
 
 

@@ -388,11 +388,11 @@ def test_a_process_is_allowed_more_files_as_far_as_its_hard_limit_goes() -> None
     [(b"plain", "plain"), (b"a b\n\x7f", "a b??"), (b"caf\xc3\xa9\xff", "café\ufffd"), (b"\xe3\x80\x80", "\u3000")],
 )
 def test_the_directory_of_a_process_may_be_shown_and_outlives_itself(home: Path, name: bytes, shown: str) -> None:
-    place = os.path.join(os.fsencode(home), name)
-    os.mkdir(place)
-    with subprocess.Popen(["cat"], stdin=subprocess.PIPE, cwd=place) as process:
+    location = os.path.join(os.fsencode(home), name)
+    os.mkdir(location)
+    with subprocess.Popen(["cat"], stdin=subprocess.PIPE, cwd=location) as process:
         assert processes.directory(process.pid) == f"{home}/{shown}"
-        os.rmdir(place)
+        os.rmdir(location)
         assert processes.directory(process.pid) == f"{home}/{shown}"
         process.communicate()
     assert processes.directory(process.pid) == ""

@@ -39,7 +39,7 @@ def label(secret: str) -> str:
     return REDACTOR.redact_text(secret)[0]
 
 
-def told(secret: str, text: str) -> bool:
+def reported(secret: str, text: str) -> bool:
     """Whether ``text`` holds a part of the secret that is no part of every secret of its kind."""
     body = secret[-60:] if "PRIVATE" in secret else secret[12:] if len(secret) > 30 else secret
     plain = text.replace("\n", "").replace("\r", "")
@@ -97,7 +97,7 @@ def test_output_that_comes_in_drops_tells_no_beginning_of_a_secret(home: Path, d
             page = finished(text.page(offset, 400))
             seen, offset = seen + page.text, page.next_offset
             for whole in (finished(text.render(5000)).text, finished(text.tail(3, 400)).text, seen):
-                assert not told(body, masking.masked(whole)), (kind, whole)
+                assert not reported(body, masking.masked(whole)), (kind, whole)
         log.close()
 
 
@@ -142,12 +142,12 @@ def test_no_cut_of_a_page_tells_any_of_it(dress: type) -> None:
         with transcript(f"{before}key {shown} end\r\n{after}".encode()) as text:
             for offset in range(start - 2 + number % 3, start + len(shown) + 2, 3):
                 page = finished(text.page(offset, 200))
-                assert not told(secret, page.text), (secret, offset, page.text)
+                assert not reported(secret, page.text), (secret, offset, page.text)
                 first = finished(text.page(0, max(1, offset - 4)))
                 rest = finished(text.page(first.next_offset, 500))
-                assert not told(secret, first.text), (secret, offset, first.text)
-                assert not told(secret, rest.text), (secret, offset, rest.text)
-                assert not told(secret, finished(text.tail(6, max(1, offset))).text)
+                assert not reported(secret, first.text), (secret, offset, first.text)
+                assert not reported(secret, rest.text), (secret, offset, rest.text)
+                assert not reported(secret, finished(text.tail(6, max(1, offset))).text)
 
 
 def test_keys_of_many_lines_are_hidden_at_every_cut() -> None:
@@ -155,9 +155,9 @@ def test_keys_of_many_lines_are_hidden_at_every_cut() -> None:
         before = lines(3, 1)
         with transcript(f"{before}{secret}\r\n{lines(3, 2)}".encode()) as text:
             for offset in range(len(before.encode()), len((before + secret).encode()), 37):
-                assert not told(secret, finished(text.page(offset, 200)).text)
-                assert not told(secret, finished(text.page(0, offset)).text)
-                assert not told(secret, finished(text.tail(5, offset)).text)
+                assert not reported(secret, finished(text.page(offset, 200)).text)
+                assert not reported(secret, finished(text.page(0, offset)).text)
+                assert not reported(secret, finished(text.tail(5, offset)).text)
 
 
 DRESSES = st.sampled_from([str, coloured])
@@ -187,7 +187,7 @@ def test_head_and_tail_hide_what_their_borders_cut() -> None:
         for room in range(300, 900, 7):
             rendering = finished(text.render(room))
             assert rendering.truncated
-            assert not told(secret, rendering.text)
+            assert not reported(secret, rendering.text)
             assert label(secret) in rendering.text
 
 
@@ -207,7 +207,7 @@ def test_a_match_in_a_long_line_is_cut_without_halves() -> None:
     secret = PLANTED["jwt"]
     for gap in range(0, 700, 7):
         with transcript(f"{'a ' * gap}{secret} needle {'b ' * 300}\r\n".encode()) as text:
-            assert not told(secret, finished(text.search("needle", 5, 0, 3000)).text)
+            assert not reported(secret, finished(text.search("needle", 5, 0, 3000)).text)
 
 
 def test_lines_around_a_match_are_hidden_too() -> None:
@@ -216,7 +216,7 @@ def test_lines_around_a_match_are_hidden_too() -> None:
     with transcript(f"{long}needle\r\n{long}".encode()) as text:
         found = finished(text.search("needle", 5, 1, 3000))
     assert found.text.count("\n") == 2
-    assert not told(secret, found.text)
+    assert not reported(secret, found.text)
 
 
 @given(st.binary(max_size=300), st.integers(0, 300), st.integers(0, 300))
@@ -245,7 +245,7 @@ def test_text_is_cut_without_halves() -> None:
     for secret in PLANTED.values():
         command = f"curl -u me --token {secret} https://x.example"
         for stop in range(len(command)):
-            assert not told(secret, cut(command, 0, stop, spans)), stop
+            assert not reported(secret, cut(command, 0, stop, spans)), stop
         assert cut(command, 0, 9999, spans) == REDACTOR.redact_text(command)[0]
     assert cut("née 世界", 1, 5, spans) == "ée 世"
 
@@ -256,7 +256,7 @@ def test_the_end_of_standard_error_is_kept_without_halves(tmp_path: Path) -> Non
     path.write_text(f"first\nkey {secret}\nlast\n")
     for chars in range(1, path.stat().st_size):
         kept, omitted = finished(read_stderr(str(path), chars, spans))
-        assert not told(secret, kept)
+        assert not reported(secret, kept)
         assert omitted == max(0, path.stat().st_size - chars)
 
 
@@ -277,10 +277,10 @@ def test_what_a_terminal_does_not_show_breaks_no_secret(broken: Callable[[str, s
             shown = broken(secret[:cut_at], secret[cut_at:])
             data = f"a line\r\nkey {shown} end\r\n".encode()
             found = finished(secret_spans(data, spans))
-            assert found[0][:2] == (12, 12 + len(shown)) or not told(secret, without(data, found)), (secret, shown)
+            assert found[0][:2] == (12, 12 + len(shown)) or not reported(secret, without(data, found)), (secret, shown)
             with transcript(data) as text:
                 for offset in range(12, 12 + len(shown), 19):
-                    assert not told(secret, clean(finished(text.page(offset, 200)).text.encode()))
+                    assert not reported(secret, clean(finished(text.page(offset, 200)).text.encode()))
 
 
 def without(data: bytes, found: list[tuple[int, int, bytes]]) -> str:
@@ -297,7 +297,7 @@ def test_the_end_of_a_secret_whose_beginning_has_left_the_screen_is_hidden() -> 
         shown = finished(on_screen(rows, 20, spans, printed))
         assert [len(row) for row in shown] == [len(row) for row in rows]
         assert shown[-1] == "next"
-        assert not told(secret, "".join(shown)), cut_at
+        assert not reported(secret, "".join(shown)), cut_at
     assert finished(on_screen(["plain text here", "b"], 20, spans, printed)) == ["plain text here", "b"]
 
 
@@ -309,4 +309,4 @@ def test_a_screen_keeps_its_columns_and_hides_what_goes_on_in_the_next_row(cols:
         shown = finished(on_screen(rows, cols, spans))
         assert [len(row) for row in shown] == [len(row) for row in rows]
         assert shown[-1] == rows[-1]
-        assert not told(secret, "".join(shown)), (cols, shown)
+        assert not reported(secret, "".join(shown)), (cols, shown)

@@ -34,14 +34,14 @@ def events(made: Source, window: int = 1 << 20) -> tuple[dict[str, object], list
 def test_output_comes_at_its_time_with_sizes_commands_and_the_exit() -> None:
     ticks = [Tick(100.0, 3), Tick(100.5, 6), Tick(101.0, 6, 30, 90), Tick(102.0, 9)]
     record = CommandRecord("cmd_1", 1, "make s3cret5", "finished", 100.0, 3)
-    header, told = events(source(b"aaabbbccc", ticks, commands=[record], exit_code=2))
+    header, reported = events(source(b"aaabbbccc", ticks, commands=[record], exit_code=2))
     assert header == {
         "version": 3,
         "term": {"cols": 80, "rows": 24, "type": "xterm-256color"},
         "timestamp": 100,
         "title": "main",
     }
-    assert told == [
+    assert reported == [
         (0.0, "o", "aaa"),
         (0.0, "m", "make [masked]"),
         (0.5, "o", "bbb"),
@@ -53,15 +53,15 @@ def test_output_comes_at_its_time_with_sizes_commands_and_the_exit() -> None:
 
 def test_characters_cut_by_a_tick_stay_whole() -> None:
     data = "aé世b".encode()
-    _, told = events(source(data, [Tick(1.0 + n, n + 1) for n in range(len(data))]))
-    assert "".join(text for _, _, text in told) == "aé世b"
-    assert all("�" not in text for _, _, text in told)
+    _, reported = events(source(data, [Tick(1.0 + n, n + 1) for n in range(len(data))]))
+    assert "".join(text for _, _, text in reported) == "aé世b"
+    assert all("�" not in text for _, _, text in reported)
 
 
 def test_marks_are_left_out_and_a_secret_is_masked_also_where_a_tick_or_a_mark_cuts_it() -> None:
     data = b"x s3cr" + MARK + b"et123 y s3cret9 z"
-    _, told = events(source(data, [Tick(1.0, 4), Tick(2.0, len(data) - 5), Tick(3.0, len(data))]))
-    assert "".join(text for _, _, text in told) == "x [masked] y [masked] z"
+    _, reported = events(source(data, [Tick(1.0, 4), Tick(2.0, len(data) - 5), Tick(3.0, len(data))]))
+    assert "".join(text for _, _, text in reported) == "x [masked] y [masked] z"
 
 
 @given(
@@ -72,22 +72,22 @@ def test_marks_are_left_out_and_a_secret_is_masked_also_where_a_tick_or_a_mark_c
 def test_any_cut_gives_the_same_text(parts: list[bytes], cuts: list[int], window: int) -> None:
     data = b"".join(parts)
     ticks = [Tick(1.0 + n, min(cut, len(data))) for n, cut in enumerate(sorted(cuts))]
-    told = events(source(data, ticks), window)[1]
-    text = "".join(text for _, code, text in told if code == "o")
+    reported = events(source(data, ticks), window)[1]
+    text = "".join(text for _, code, text in reported if code == "o")
     assert text == re.sub(rb"s3cret\d+", b"[masked]", strip_marks(data, NONCE)).decode()
-    assert all(gap >= 0 for gap, _, _ in told)
+    assert all(gap >= 0 for gap, _, _ in reported)
 
 
 def test_a_recording_begins_where_output_is_still_kept() -> None:
     ticks = [Tick(10.0, 2, 40, 100), Tick(11.0, 4), Tick(12.0, 8)]
-    header, told = events(source(b"aabbccdd", ticks, first=4))
+    header, reported = events(source(b"aabbccdd", ticks, first=4))
     assert (header["term"], header["timestamp"]) == ({"cols": 100, "rows": 40, "type": "xterm-256color"}, 12)
-    assert told == [(0.0, "o", "ccdd")]
+    assert reported == [(0.0, "o", "ccdd")]
 
 
 def test_the_line_that_is_cut_where_output_is_kept_no_further_back_is_left_out() -> None:
-    _, told = events(source(b"s3cret12345 is it\r\na line", [Tick(1.0, 25)], first=4))
-    assert "".join(text for _, _, text in told) == "a line"
+    _, reported = events(source(b"s3cret12345 is it\r\na line", [Tick(1.0, 25)], first=4))
+    assert "".join(text for _, _, text in reported) == "a line"
 
 
 def test_ticks_are_kept_apart_by_a_step_and_survive_a_torn_end(home: Path) -> None:
@@ -131,12 +131,12 @@ def test_without_a_file_nothing_is_kept_and_nothing_fails(home: Path) -> None:
 
 def test_title_and_markers_are_masked_and_a_marker_ends_before_what_is_cut() -> None:
     made = source(b"x", [Tick(1.0, 1)], commands=[CommandRecord("c", 1, "a" * 190 + " s3cret123", "finished", 1.0, 0)])
-    header, told = events(replace(made, name="for-s3cret1"))
+    header, reported = events(replace(made, name="for-s3cret1"))
     assert header["title"] == "for-[masked]"
-    assert told[0][1:] == ("m", "a" * 190 + " [masked]")
+    assert reported[0][1:] == ("m", "a" * 190 + " [masked]")
 
 
 def test_what_breaks_up_a_secret_stays_for_the_terminal() -> None:
     data = b"\x1b[31ms3c\x1b[mret\x1b[1m12\x1b[0m end"
-    _, told = events(source(data, [Tick(1.0, len(data))]))
-    assert "".join(text for _, _, text in told) == "\x1b[31m[masked]\x1b[m\x1b[1m\x1b[0m end"
+    _, reported = events(source(data, [Tick(1.0, len(data))]))
+    assert "".join(text for _, _, text in reported) == "\x1b[31m[masked]\x1b[m\x1b[1m\x1b[0m end"

@@ -147,9 +147,9 @@ QUESTIONS = {
 
 @pytest.mark.parametrize("question", QUESTIONS)
 def test_questions_find_the_page_about_them(question: str) -> None:
-    told = answer(question, 10, "")
-    assert QUESTIONS[question] in {one["path"] for one in told["citations"]}
-    assert told["answer"].startswith("- ")
+    reported = answer(question, 10, "")
+    assert QUESTIONS[question] in {one["path"] for one in reported["citations"]}
+    assert reported["answer"].startswith("- ")
 
 
 @pytest.mark.parametrize(
@@ -169,9 +169,9 @@ def test_what_is_not_in_the_pages_is_not_answered(question: str) -> None:
 
 @pytest.mark.parametrize("name", ["FastAPI", "Express"])
 def test_who_asks_how_to_integrate_gets_the_install_and_every_step(name: str) -> None:
-    told = answer(f"How do I integrate {name}?", 5, "")
-    assert (told["citations"][0]["path"], told["citations"][0]["section"]) == ("docs/howto/integrate.md", name)
-    steps = told["answer"].splitlines()[:5]
+    reported = answer(f"How do I integrate {name}?", 5, "")
+    assert (reported["citations"][0]["path"], reported["citations"][0]["section"]) == ("docs/howto/integrate.md", name)
+    steps = reported["answer"].splitlines()[:5]
     for step, said in zip(steps, ("install .", "install '", "propose_edit_plan", "TOKEN", "/terminal"), strict=True):
         assert said in step
 
@@ -189,25 +189,25 @@ DEFINED = {
 @pytest.mark.parametrize("question", DEFINED)
 def test_what_something_is_is_said_first(question: str) -> None:
     """By the first sentence of the page of that name, else by one that defines it."""
-    told = answer(question, 3, "")
-    cited = told["citations"][0]
+    reported = answer(question, 3, "")
+    cited = reported["citations"][0]
     page = [one for one in index().sections if (one.path, one.heading) == (cited["path"], cited["section"])]
-    said = told["answer"].splitlines()[0].removeprefix("- ")
+    said = reported["answer"].splitlines()[0].removeprefix("- ")
     assert cited["path"] == DEFINED[question]
     assert said == page[0].sentences[0] or said.startswith("**")
-    assert len(told["citations"]) <= 3
-    assert told["score"] == max(one["score"] for one in told["citations"])
+    assert len(reported["citations"]) <= 3
+    assert reported["score"] == max(one["score"] for one in reported["citations"])
 
 
 def test_an_answer_names_a_section_for_every_quote() -> None:
-    told = answer("how is a terminal shared with a person?", 4, "")
-    places = {(one["path"], one["section"]) for one in told["citations"]}
+    reported = answer("how is a terminal shared with a person?", 4, "")
+    places = {(one["path"], one["section"]) for one in reported["citations"]}
     cited = [one for one in index().sections if (one.path, one.heading) in places]
-    quotes = [line.removeprefix("- ") for line in told["answer"].splitlines()]
+    quotes = [line.removeprefix("- ") for line in reported["answer"].splitlines()]
     assert all(any(quote in section.sentences for section in cited) for quote in quotes)
     assert len(places) == 4
     assert len(quotes) == len(set(quotes)) >= 4
-    assert all(0 < one["score"] <= told["score"] <= 1 for one in told["citations"])
+    assert all(0 < one["score"] <= reported["score"] <= 1 for one in reported["citations"])
 
 
 def test_hints_move_a_section_up_and_find_none_alone() -> None:

@@ -182,7 +182,7 @@ def test_any_name_is_a_framework_or_refused(name: str) -> None:
 def test_texts_keep_their_length_and_places(text: str, pattern: str) -> None:
     assert len(code_of(text)) == len(text)
     unbalanced(text)
-    found = sum(text.startswith(pattern, place) for place in range(len(text))) if pattern else 0
+    found = sum(text.startswith(pattern, position) for position in range(len(text))) if pattern else 0
     assert occurrences(text, pattern) == min(found, 2)
 
 

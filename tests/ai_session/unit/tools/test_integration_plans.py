@@ -196,8 +196,8 @@ def test_the_client_s_entry_point_is_looked_at_first(home: Path) -> None:
     text = FASTAPI_MODULE.files["app/main.py"]
     root = Project("fastapi", {"one/main.py": text, "two/main.py": text}).write(home / "p")
     assert planned(root, "fastapi")["edits"][0]["filepath"].startswith("one/")
-    told = Profile(entry_points=("two/main.py", "../../etc/passwd", "nowhere.py"))
-    assert planned(root, "fastapi", told)["edits"][0]["filepath"].startswith("two/")
+    reported = Profile(entry_points=("two/main.py", "../../etc/passwd", "nowhere.py"))
+    assert planned(root, "fastapi", reported)["edits"][0]["filepath"].startswith("two/")
 
 
 @pytest.mark.parametrize("manager", [*NODE, *PYTHON])

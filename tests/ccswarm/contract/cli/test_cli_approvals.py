@@ -219,9 +219,9 @@ def test_a_worker_keeps_no_server_for_a_workspace_in_which_nothing_goes_on(verbs
         for name in ("a", "b", "a"):
             (verbs.home / name).mkdir(exist_ok=True)
             run = verbs.run("run", "--detach", "--workspace", str(verbs.home / name)).out.strip()
-            told = over(verbs, run).result["tasks"]["ask"]["result"]["steps"]["say"]
-            found.append((Path(told["directory"]).name, told["pid"]))
+            reported = over(verbs, run).result["tasks"]["ask"]["result"]["steps"]["say"]
+            found.append((Path(reported["directory"]).name, reported["pid"]))
             with pytest.raises(ProcessLookupError):
-                os.kill(told["pid"], 0)
+                os.kill(reported["pid"], 0)
         assert [name for name, _ in found] == ["a", "b", "a"]
         assert worker.end(signal.SIGTERM)[0] == 0

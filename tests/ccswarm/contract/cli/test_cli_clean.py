@@ -31,32 +31,32 @@ def test_clones_and_refs_of_work_that_failed_are_removed(home: Path) -> None:
     failed = verbs.result("run", code=1)
     ref = f"refs/ccswarm/{failed['run']}/t.1"
     assert git(project, "show", f"{ref}:b.txt") == "two"
-    place = verbs.state / "workspaces" / failed["run"]
-    assert (place / "t.1/b.txt").exists()
+    location = verbs.state / "workspaces" / failed["run"]
+    assert (location / "t.1/b.txt").exists()
 
     assert verbs.json("clean")["removed"] == [], "it is not old enough"
     (one,) = verbs.json("clean", "--days", "0", "--dry-run")["left"]
     assert (one["run"], one["refs"]) == (failed["run"], 1)
     assert one["bytes"] > 0
-    assert place.exists()
+    assert location.exists()
     assert "1 runs have clones" in verbs.run("doctor", code=0).out
 
     verbs.rewrite(text.replace("[engine]\n", "[engine]\nclone_days = 0\n") + task("t", write, more='agent = "ada"'))
     second = verbs.result("run", code=1)["run"]
-    assert not place.exists(), "what is old goes when another run ends"
+    assert not location.exists(), "what is old goes when another run ends"
     assert git(project, "for-each-ref", "--format=%(refname)", "refs/ccswarm", "--count=1").startswith(
         f"refs/ccswarm/{second}/t.1"
     )
 
-    with subprocess.Popen(["sleep", "1000"], cwd=place.with_name(second)) as left:
+    with subprocess.Popen(["sleep", "1000"], cwd=location.with_name(second)) as left:
         refused = verbs.run("clean", "--days", "0", code=1)
         assert f"sleep (process {left.pid}) still works in" in refused.err
         assert f"ai-session kill --run {second}" in refused.err
-        assert place.with_name(second).exists()
+        assert location.with_name(second).exists()
         assert git(project, "for-each-ref", "refs/ccswarm") != ""
         left.kill()
     assert len(verbs.json("clean", "--days", "0")["removed"]) == 1
-    assert not place.with_name(second).exists()
+    assert not location.with_name(second).exists()
     assert git(project, "for-each-ref", "refs/ccswarm") == ""
     assert verbs.json("clean", "--days", "0") == {"removed": [], "left": []}
     for number in ("inf", "nan"):

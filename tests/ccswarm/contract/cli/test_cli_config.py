@@ -36,9 +36,9 @@ def test_init_keeps_a_file_that_is_there(verbs: Verbs) -> None:
 
 
 def test_init_elsewhere_says_how_that_file_is_used(verbs: Verbs) -> None:
-    told = verbs.json("init", "my plans/one.toml")
-    assert told["path"] == str(verbs.home / "my plans/one.toml")
-    assert told["next"] == [f"ccswarm {verb} --config 'my plans/one.toml'" for verb in ("doctor", "run")]
+    reported = verbs.json("init", "my plans/one.toml")
+    assert reported["path"] == str(verbs.home / "my plans/one.toml")
+    assert reported["next"] == [f"ccswarm {verb} --config 'my plans/one.toml'" for verb in ("doctor", "run")]
     assert verbs.json("init", "my plans")["path"] == str(verbs.home / "my plans/ccswarm.toml")
 
 
@@ -59,12 +59,12 @@ def test_check_names_every_problem_with_its_place(verbs: Verbs) -> None:
 def test_a_file_as_editors_of_windows_write_it_is_read_and_what_is_none_is_named(verbs: Verbs) -> None:
     verbs.file.write_bytes(b"\xef\xbb\xbf" + agent("ada").replace("\n", "\r\n").encode())
     assert verbs.json("config", "check")["agents"] == ["ada"]
-    for text, told in (
+    for text, reported in (
         ("[swarm]\n".encode("utf-16"), "ccswarm.toml is not text in UTF-8"),
         (b"[mcpServers.x]\ncommand = 'x'\n", "mcpServers is not known: a server is a table [[mcp.servers]]"),
     ):
         verbs.file.write_bytes(text)
-        assert told in verbs.json("config", "check", code=2)["error"]["message"]
+        assert reported in verbs.json("config", "check", code=2)["error"]["message"]
 
 
 def test_check_looks_at_tasks_and_at_what_is_loaded_by_name(verbs: Verbs) -> None:

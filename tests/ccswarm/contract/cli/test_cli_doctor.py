@@ -27,10 +27,10 @@ def verbs(home: Path) -> Verbs:
 
 def checked(verbs: Verbs, code: int = 0) -> dict[str, list[dict[str, Any]]]:
     """Findings by what was looked at."""
-    told = verbs.json("doctor", code=code)
-    assert told["healthy"] is (code == 0)
+    reported = verbs.json("doctor", code=code)
+    assert reported["healthy"] is (code == 0)
     found: dict[str, list[dict[str, Any]]] = {}
-    for one in told["checks"]:
+    for one in reported["checks"]:
         found.setdefault(one["check"], []).append(one)
         assert one["state"] == "ok" or one["advice"], f"{one} says not what to do"
     return found
@@ -83,9 +83,9 @@ def test_without_agents_it_looks_at_what_a_run_would_take(
     small = tmp_path / "ai-session"
     small.write_text("#!/bin/sh\nexit 3\n")
     small.chmod(0o755)
-    told = wrong(checked(verbs, 1))
-    assert list(told) == ["server ai-session"]
-    assert "ai-session" in told["server ai-session"]
+    reported = wrong(checked(verbs, 1))
+    assert list(reported) == ["server ai-session"]
+    assert "ai-session" in reported["server ai-session"]
     small.write_text(f"#!/bin/sh\nexec {sys.executable} {SERVERS / 'plain.py'} legacy\n")
     found = checked(verbs)
     assert wrong(found) == {}

@@ -37,14 +37,14 @@ def installed(verbs: Verbs, name: str) -> None:
     [*((who, "") for who in starters.WITH), *(("none", purpose) for purpose in starters.FOR), ("claude", "visionflow")],
 )
 def test_every_choice_is_a_configuration_that_is_right(verbs: Verbs, who: str, purpose: str) -> None:
-    told = verbs.json("init", "--with", who, *(("--for", purpose) if purpose else ()))
+    reported = verbs.json("init", "--with", who, *(("--for", purpose) if purpose else ()))
     settings = config.peek(verbs.file).settings
-    assert [agent.name for agent in settings.agents] == told["agents"]
+    assert [agent.name for agent in settings.agents] == reported["agents"]
     assert all(agent.takes_words for agent in settings.agents)
     if purpose == "visionflow":
         assert {agent.type for agent in settings.agents} == set(TYPES)
     assert verbs.json("config", "check")["valid"]
-    assert bool(told["missing"]) == (who not in ("none", "local"))
+    assert bool(reported["missing"]) == (who not in ("none", "local"))
 
 
 def test_what_it_adds_leaves_what_is_there_to_the_letter(verbs: Verbs) -> None:
@@ -129,8 +129,8 @@ def test_a_key_or_a_program_is_enough_and_neither_is_too(verbs: Verbs, monkeypat
     assert "codex is installed" in supplied()[1]
     assert supplied()[1].endswith(f"\nnote: {starters.RIGHTS['codex']}")
     monkeypatch.setenv("OPENAI_API_KEY", "sk-test")
-    brain, told = supplied()
-    assert (brain, "at most $2 and 30 minutes a run" in told, "sk-test" in told) == ("llm", True, False)
+    brain, reported = supplied()
+    assert (brain, "at most $2 and 30 minutes a run" in reported, "sk-test" in reported) == ("llm", True, False)
 
 
 def test_whoever_configures_agents_or_tasks_gets_no_others(verbs: Verbs) -> None:

@@ -139,9 +139,9 @@ def test_a_server_that_the_plan_needs_and_does_not_start_is_told_with_its_words(
         (["--name", "not a name"], "cannot name a run"),
     ],
 )
-def test_what_makes_no_sense_is_exit_code_2(verbs: RunVerbs, words: list[str], told: str) -> None:
+def test_what_makes_no_sense_is_exit_code_2(verbs: RunVerbs, words: list[str], reported: str) -> None:
     error = json.loads(verbs.run("run", "--json", *words, code=2).out)["error"]
-    assert told in f"{error['message']}\nnext: {error['suggestion']}"
+    assert reported in f"{error['message']}\nnext: {error['suggestion']}"
     assert error["suggestion"]
 
 

@@ -94,8 +94,8 @@ def test_logs_are_the_events_and_the_calls_in_the_order_of_time(verbs: RunVerbs,
         ("run.ended", None),
     ]
     assert [one["at"] for one in found] == sorted(one["at"] for one in found)
-    told = verbs.run("logs", runs[1], "--follow", "--task", "two").out.splitlines()
-    assert [re.sub(r"^\d\d:\d\d:\d\d\.\d\d\d ", "", re.sub(r"\d\.\d s", "N s", line)) for line in told] == [
+    reported = verbs.run("logs", runs[1], "--follow", "--task", "two").out.splitlines()
+    assert [re.sub(r"^\d\d:\d\d:\d\d\.\d\d\d ", "", re.sub(r"\d\.\d s", "N s", line)) for line in reported] == [
         "two: started by bob",
         "two: bob small.echo",
         "two: bob small.echo → ok (N s)",
@@ -198,7 +198,7 @@ def test_where_nothing_ran_there_is_nothing(home: Path) -> None:
         assert empty.json("ps") == {"going": [], "workers": {}}
         begin = 'Begin one: ccswarm run "list the files"'
         for words, said in ((("runs", "list"), "There are no runs."), (("ps",), "Nothing is running.")):
-            told = empty.run(*words)
-            assert (told.out, told.err) == ("", f"{said} {begin}\n")
+            reported = empty.run(*words)
+            assert (reported.out, reported.err) == ("", f"{said} {begin}\n")
         assert "error run_not_found: there are no runs" in empty.run("status", code=2).err
         assert "there is no journal" in empty.run("journal", "verify", code=2).err

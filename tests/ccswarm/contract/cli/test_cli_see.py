@@ -67,9 +67,9 @@ def test_a_person_speaks_to_an_agent_that_works_and_all_of_it_can_be_read(verbs:
     assert (call["status"], call["agent"]) == ("ok", "kim")
     assert "nothing" in json.dumps(call["answer"])
     assert shown["usage"]["tokens"] == attempt["usage"]["tokens"] > 0
-    told = verbs.run("transcript", "last", "look").out
+    reported = verbs.run("transcript", "last", "look").out
     for line in ("== look (kim): succeeded", "    What is there?", "I look.", "says to it: Look again.", "→ ok"):
-        assert line in told
+        assert line in reported
     words = [record.facts for record in read(verbs.state / "journal") if record.event == "person.said"]
     assert [(one["text"], one["by"] != "") for one in words] == [("Look\nagain.", True), ("And hurry.", True)]
     assert verbs.run("journal", "verify").code == 0

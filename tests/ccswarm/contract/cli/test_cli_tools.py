@@ -62,12 +62,12 @@ def test_tools_of_all_servers_and_why_one_has_none(verbs: Verbs) -> None:
     assert rows["small.echo"] == ["read-only, keyed", "Does echo."]
     assert rows["small.die"] == ["may destroy", "Does die."]
     assert said.err.startswith("warning: server broken ended with exit code 3. Its last output:")
-    told = verbs.json("tools")
-    broken, small = told["servers"]
+    reported = verbs.json("tools")
+    broken, small = reported["servers"]
     assert (broken["server"], broken["tools"]) == ("broken", 0)
     assert broken["problem"].startswith("server broken ended with exit code 3")
-    assert small["tools"] == len(told["tools"]) == len(rows)
-    echo = next(tool for tool in told["tools"] if tool["full_name"] == "small.echo")
+    assert small["tools"] == len(reported["tools"]) == len(rows)
+    echo = next(tool for tool in reported["tools"] if tool["full_name"] == "small.echo")
     assert echo["input_schema"]["properties"]["text"] == {"type": "string"}
 
 
@@ -115,9 +115,9 @@ def test_a_call_answers_and_is_on_record(verbs: Verbs) -> None:
     begin, end = next(records(verbs, "call.begin")), next(records(verbs, "call.end"))
     assert (begin.facts["agent"], begin.facts["tool"]) == ("person", "small.echo")
     assert (end.facts["call"], end.facts["status"]) == (begin.facts["call"], "ok")
-    told = verbs.json("call", "small.echo", "text=again", "--agent", "ada")
-    assert (told["tool"], told["status"], told["text"]) == ("small.echo", "ok", "again")
-    assert told["structured"]["params"]["arguments"] == {"text": "again"}
+    reported = verbs.json("call", "small.echo", "text=again", "--agent", "ada")
+    assert (reported["tool"], reported["status"], reported["text"]) == ("small.echo", "ok", "again")
+    assert reported["structured"]["params"]["arguments"] == {"text": "again"}
     assert len(list((verbs.state / "journal").iterdir())) == 1, "all calls of a machine are in one file"
 
 
@@ -322,8 +322,8 @@ def test_what_a_trusted_server_says_of_its_tools_is_told(verbs: Verbs) -> None:
 
 
 def test_ai_session_is_trusted_in_every_configuration_that_is_shipped_or_told() -> None:
-    told = [*ROOT.glob("config/*.toml"), ROOT / "ccswarm/config/starter.toml", *ROOT.glob("docs/**/*.md")]
-    for file in told:
+    reported = [*ROOT.glob("config/*.toml"), ROOT / "ccswarm/config/starter.toml", *ROOT.glob("docs/**/*.md")]
+    for file in reported:
         lines = file.read_text().splitlines()
         for number, line in enumerate(lines):
             if re.search(r'command = "ai-session mcp-server', line):

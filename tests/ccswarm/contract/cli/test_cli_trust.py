@@ -138,12 +138,12 @@ def test_nothing_in_a_difference_moves_the_cursor_or_hides(verbs: RunVerbs) -> N
     assert "error config_invalid" in verbs.run("config", "check", code=2).err
     with verbs.terminal("trust") as (terminal, verb):
         terminal.expect_exact("use it? [y/N] ")
-        told = bytes(terminal.before)
+        reported = bytes(terminal.before)
         terminal.send("n")
         verb.wait(BOUND_SECONDS)
-    assert rb"+# \x1b[2J\x1b[8m\u202eevil\u2066 \x9b2K\x07\x08\x08 \ufeff\u200b" in told
+    assert rb"+# \x1b[2J\x1b[8m\u202eevil\u2066 \x9b2K\x07\x08\x08 \ufeff\u200b" in reported
     for one in (b"\x1b", b"\x07", b"\x08", "\u202e".encode(), "\u200b".encode(), "\x9b".encode()):
-        assert one not in told
+        assert one not in reported
 
 
 def test_a_long_difference_is_not_agreed_to_in_passing(verbs: RunVerbs) -> None:

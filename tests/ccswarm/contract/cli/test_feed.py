@@ -31,15 +31,15 @@ def code(answer: dict[str, dict[str, str]]) -> str:
 
 
 def test_a_run_is_told_and_its_work_accepted_as_by_the_verbs(asked: Project) -> None:
-    with feed(asked.home) as told:
-        assert (told.hello["runs"], told.hello["program"]) == (1, "ccswarm")
-        (row,) = told.ask("list")["runs"]
+    with feed(asked.home) as run_feed:
+        assert (run_feed.hello["runs"], run_feed.hello["program"]) == (1, "ccswarm")
+        (row,) = run_feed.ask("list")["runs"]
         assert (row["status"], row["name"], row["workspace"]) == ("waiting_approval", "swarm", str(asked.project))
-        (question,) = told.ask("questions")["questions"]
+        (question,) = run_feed.ask("questions")["questions"]
         assert (question["task"], question["merges"], question["answers"]) == ("t", True, ["once", "return"])
         assert question["asked_at"] > row["begun_at"] > 0
 
-        run = told.ask("run", run=row["run"])
+        run = run_feed.ask("run", run=row["run"])
         (one,) = run["tasks"]
         assert (one["text"], one["needs"], one["gates"], one["agent"]) == ("write", [], ["small.echo"], "ada")
         (attempt,) = one["attempts"]
@@ -49,36 +49,36 @@ def test_a_run_is_told_and_its_work_accepted_as_by_the_verbs(asked: Project) -> 
         assert {budget["name"]: budget["most"] for budget in run["budgets"]}["calls"] == 40
         assert next(budget["used"] for budget in run["budgets"] if budget["name"] == "calls") >= 1
         assert attempt["owner"] == f"run:{question['execution']}"
-        (work,) = told.ask("diff", run=row["run"], task="t")["tasks"]
+        (work,) = run_feed.ask("diff", run=row["run"], task="t")["tasks"]
         assert work["diff"] == asked.json("diff", "last")["tasks"][0]["diff"]
-        assert told.ask("transcript", run=row["run"])["attempts"][0]["task"] == "t"
+        assert run_feed.ask("transcript", run=row["run"])["attempts"][0]["task"] == "t"
 
-        refusals(told, row["run"])
+        refusals(run_feed, row["run"])
         before = asked.run("approvals").out
-        assert told.ask("accept", run=row["run"], task="t") == {
+        assert run_feed.ask("accept", run=row["run"], task="t") == {
             "question": question["id"],
             "next": f"ccswarm resume {row['run'][:12]}, or ccswarm worker",
         }
-        told.changed()
+        run_feed.changed()
         assert "answered:" not in before
         assert "answered:" in asked.run("approvals").out
-        assert code(told.ask("accept", run=row["run"], task="t")) == "answered_already"
-        (question,) = told.ask("questions")["questions"]
+        assert code(run_feed.ask("accept", run=row["run"], task="t")) == "answered_already"
+        (question,) = run_feed.ask("questions")["questions"]
         assert (question["answers"], question["answer"]["approved"]) == ([], True)
         assert asked.result("resume", "last")["tasks"]["t"]["status"] == "succeeded"
-        told.changed()
-        assert told.ask("list")["runs"][0]["status"] == "succeeded"
-        assert told.ask("questions") == {"questions": []}
-        wait = told.ask("run", run=row["run"])["tasks"][0]["attempts"][-1]["waits"][0]
+        run_feed.changed()
+        assert run_feed.ask("list")["runs"][0]["status"] == "succeeded"
+        assert run_feed.ask("questions") == {"questions": []}
+        wait = run_feed.ask("run", run=row["run"])["tasks"][0]["attempts"][-1]["waits"][0]
         assert wait["ended"] >= wait["began"] > 0
-        assert code(told.ask("cancel", run=row["run"])) == "usage_invalid"
-        assert told.end() == 0
+        assert code(run_feed.ask("cancel", run=row["run"])) == "usage_invalid"
+        assert run_feed.end() == 0
 
 
-def refusals(told: Feed, run: str) -> None:
+def refusals(run_feed: Feed, run: str) -> None:
     """What makes no sense is answered, and decides nothing."""
-    assert code(told.write(b"{")) == "usage_invalid"
-    assert code(told.write(b'{"id": 3, "method": "list", "params": 5}')) == "usage_invalid"
+    assert code(run_feed.write(b"{")) == "usage_invalid"
+    assert code(run_feed.write(b'{"id": 3, "method": "list", "params": 5}')) == "usage_invalid"
     for method, params in (
         ("nothing", {}),
         ("run", {}),
@@ -89,16 +89,16 @@ def refusals(told: Feed, run: str) -> None:
         ("accept", {"run": run, "task": "x"}),
         ("compare", {"one": run, "other": run}),
     ):
-        assert code(told.ask(method, **params)) == "usage_invalid", method
-    assert code(told.ask("run", run="run_none")) == "run_not_found"
-    assert code(told.ask("answer", question="ap_none", approved=False, reason="no")) == "run_not_found"
+        assert code(run_feed.ask(method, **params)) == "usage_invalid", method
+    assert code(run_feed.ask("run", run="run_none")) == "run_not_found"
+    assert code(run_feed.ask("answer", question="ap_none", approved=False, reason="no")) == "run_not_found"
 
 
 def test_work_is_given_back_with_a_comment_and_no_agent_agrees(asked: Project) -> None:
-    with feed(asked.home, AI_SESSION_ID="s_1") as told:
-        assert code(told.ask("accept", run="last", task="t")) == "approval_needed"
-    with feed(asked.home) as told:
-        told.ask("return", run="last", task="t", comment="once more")
+    with feed(asked.home, AI_SESSION_ID="s_1") as run_feed:
+        assert code(run_feed.ask("accept", run="last", task="t")) == "approval_needed"
+    with feed(asked.home) as run_feed:
+        run_feed.ask("return", run="last", task="t", comment="once more")
     said = asked.run("resume", "last", "--no-wait", code=3)
     assert "returned for more work by" in said.out
 
@@ -108,68 +108,68 @@ def test_a_yes_may_count_for_more_and_a_run_is_cancelled(home: Path) -> None:
     careful = BASE.replace(agent("ada", "small.*", "pipe.*"), agent("ada", "small.*", more='approval = "all"'))
     verbs = RunVerbs(home, careful + task("t", *steps, more='agent = "ada"'))
     verbs.run("run", "--no-wait", code=3)
-    with feed(home) as told:
-        (question,) = told.ask("questions")["questions"]
+    with feed(home) as run_feed:
+        (question,) = run_feed.ask("questions")["questions"]
         assert question["arguments"] == [{"name": "text", "value": "one"}]
         assert question["answers"] == ["once", "command", "tool", "run"]
-        told.ask("answer", question=question["id"], approved=True, scope="command")
+        run_feed.ask("answer", question=question["id"], approved=True, scope="command")
         assert "two" in verbs.run("resume", "last", "--no-wait", code=3).out, "the same call was not asked about again"
-        (question,) = told.ask("questions")["questions"]
+        (question,) = run_feed.ask("questions")["questions"]
         assert question["arguments"] == [{"name": "text", "value": "\u202etwo"}]
-        (row,) = told.ask("list")["runs"]
-        assert told.ask("cancel", run=row["run"]) == {"run": row["run"]}
-        assert told.ask("list")["runs"][0]["status"] == "cancelled"
+        (row,) = run_feed.ask("list")["runs"]
+        assert run_feed.ask("cancel", run=row["run"]) == {"run": row["run"]}
+        assert run_feed.ask("list")["runs"][0]["status"] == "cancelled"
 
 
 def test_a_run_is_checked_and_begun_and_goes_on_by_itself(home: Path) -> None:
     """Of the configuration's tasks; the one who began it is on record."""
     verbs = RunVerbs(home, BASE + task("t", step("say"), more='agent = "ada"'))
     plans(home)
-    with feed(home) as told:
-        there = told.ask("beginnings")
+    with feed(home) as run_feed:
+        there = run_feed.ask("beginnings")
         assert (there["configuration"], there["tasks"], there["takes_words"]) == (str(verbs.file), 1, False)
         assert there["plans"] == [{"file": "plans/hold.toml", "tasks": 1}]
         for wrong in ({"file": "../two.toml"}, {"words": 3}, {"words": "a", "file": "plans/hold.toml"}, {"words": "a"}):
-            assert code(told.ask("check", **wrong)) == "usage_invalid", wrong
-        shown = told.ask("check")
+            assert code(run_feed.ask("check", **wrong)) == "usage_invalid", wrong
+        shown = run_feed.ask("check")
         assert [(one["task"], one["agents"], one["steps"]) for one in shown["tasks"]] == [("t", ["ada"], 1)]
         assert (shown["problems"], shown["workspace"]) == ([], str(home))
         assert "is used for the first time: it starts" in shown["notes"][0]
-        assert code(told.ask("start", digest="other")) == "usage_invalid"
-        assert told.ask("list")["runs"] == [], "nothing was begun"
+        assert code(run_feed.ask("start", digest="other")) == "usage_invalid"
+        assert run_feed.ask("list")["runs"] == [], "nothing was begun"
 
-        run = told.ask("start", digest=shown["digest"], name="first")["run"]
-        found = over(told, run, "succeeded")
+        run = run_feed.ask("start", digest=shown["digest"], name="first")["run"]
+        found = over(run_feed, run, "succeeded")
         assert (found["name"], found["begun_by"]) == ("first", person())
 
         verbs.file.write_text(verbs.file.read_text().replace('text = "say"', 'text = "more"'))
-        changed = told.ask("check")
+        changed = run_feed.ask("check")
         assert "ccswarm trust" in changed["problems"][-1]
-        assert code(told.ask("start", digest=changed["digest"])) == "config_changed"
-        left(told)
+        assert code(run_feed.ask("start", digest=changed["digest"])) == "config_changed"
+        left(run_feed)
 
 
 @pytest.mark.torture
 def test_a_plan_is_begun_paused_and_gone_on_with(home: Path) -> None:
     verbs = RunVerbs(home, BASE + task("t", step("say"), more='agent = "ada"'))
     plans(home)
-    with feed(home, AI_SESSION_ID="s_1") as told:
-        digest = told.ask("check")["digest"]
-        assert code(told.ask("start", digest=digest)) == "approval_needed"
-    with feed(home) as told:
-        shown = told.ask("check", file="plans/hold.toml")
+    with feed(home, AI_SESSION_ID="s_1") as run_feed:
+        digest = run_feed.ask("check")["digest"]
+        assert code(run_feed.ask("start", digest=digest)) == "approval_needed"
+    with feed(home) as run_feed:
+        shown = run_feed.ask("check", file="plans/hold.toml")
         assert [one["task"] for one in shown["tasks"]] == ["hold"]
-        run = told.ask("start", file="plans/hold.toml", digest=shown["digest"])["run"]
+        run = run_feed.ask("start", file="plans/hold.toml", digest=shown["digest"])["run"]
         with verbs.held():
-            told.ask("pause", run=run)
-        over(told, run, "paused")
-        left(told)
-        assert told.ask("resume", run=run) == {"run": run}
+            run_feed.ask("pause", run=run)
+        over(run_feed, run, "paused")
+        left(run_feed)
+        assert run_feed.ask("resume", run=run) == {"run": run}
         with verbs.held() as pipe:
             pipe.write("now")
-        over(told, run, "succeeded")
-        assert code(told.ask("resume", run=run)) == "usage_invalid"
-        left(told)
+        over(run_feed, run, "succeeded")
+        assert code(run_feed.ask("resume", run=run)) == "usage_invalid"
+        left(run_feed)
 
 
 def plans(home: Path) -> None:
@@ -179,14 +179,14 @@ def plans(home: Path) -> None:
     (home / "plans/other.toml").write_text("[tool]\nname = 'x'\n")
 
 
-def over(told: Feed, run: str, status: str) -> dict[str, Any]:
+def over(run_feed: Feed, run: str, status: str) -> dict[str, Any]:
     """The run, once it has that status."""
-    while (found := told.ask("run", run=run))["status"] != status:
-        told.changed()
+    while (found := run_feed.ask("run", run=run))["status"] != status:
+        run_feed.changed()
     return found
 
 
-def left(told: Feed) -> None:
+def left(run_feed: Feed) -> None:
     """Returns when nobody executes any more."""
-    while told.ask("list")["workers"]:
-        told.changed()
+    while run_feed.ask("list")["workers"]:
+        run_feed.changed()

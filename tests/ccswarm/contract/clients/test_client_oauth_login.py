@@ -12,19 +12,19 @@ import pytest
 from ccswarm.clients.mcp.plugin import McpClients
 from ccswarm.config.settings import ServerSettings
 from ccswarm.errors import LoginNeeded, ServerUnavailable, UsageInvalid
-from tests.ccswarm.support.oauth_servers import Browser, World, query, world
+from tests.ccswarm.support.oauth_servers import Browser, LoginServers, login_servers, query
 
 pytestmark = pytest.mark.anyio
 DOCUMENT = "https://ccswarm.example/client.json"
 
 
 @pytest.fixture
-async def here(tmp_path: Path) -> AsyncIterator[World]:
-    async with world(tmp_path) as made:
+async def here(tmp_path: Path) -> AsyncIterator[LoginServers]:
+    async with login_servers(tmp_path) as made:
         yield made
 
 
-async def test_a_login_serves_every_process_of_the_user(here: World) -> None:
+async def test_a_login_serves_every_process_of_the_user(here: LoginServers) -> None:
     with pytest.raises(LoginNeeded, match="server web requires a login: ccswarm login web") as caught:
         await here.client().list_tools()
     assert caught.value.suggestion == "ccswarm login web"
@@ -36,7 +36,7 @@ async def test_a_login_serves_every_process_of_the_user(here: World) -> None:
     assert stat.S_IMODE(file.parent.stat().st_mode) == 0o700
 
 
-async def test_what_is_asked_for(here: World) -> None:
+async def test_what_is_asked_for(here: LoginServers) -> None:
     await here.log_in()
     (asked,) = here.authorities.asked
     assert asked["code_challenge_method"] == "S256"
@@ -49,7 +49,7 @@ async def test_what_is_asked_for(here: World) -> None:
     assert registered["redirect_uris"] == [asked["redirect_uri"]]
 
 
-async def test_the_way_back_takes_only_the_answer_to_this_login(here: World) -> None:
+async def test_the_way_back_takes_only_the_answer_to_this_login(here: LoginServers) -> None:
     await here.log_in()
     guessed, elsewhere, right = here.person.pages
     assert (guessed.status_code, elsewhere.status_code, right.status_code) == (400, 404, 200)
@@ -57,21 +57,21 @@ async def test_the_way_back_takes_only_the_answer_to_this_login(here: World) -> 
     assert "You are logged in" in right.text
 
 
-async def test_an_address_is_pasted_where_there_is_no_way_back(here: World) -> None:
+async def test_an_address_is_pasted_where_there_is_no_way_back(here: LoginServers) -> None:
     here.person = Browser(pastes=True)
     await here.log_in()
     assert "paste the whole one" in here.person.heard[0]
     assert (await here.client().call("echo", {}, meta={})).text == "echo"
 
 
-async def test_the_client_that_was_registered_is_used_again(here: World) -> None:
+async def test_the_client_that_was_registered_is_used_again(here: LoginServers) -> None:
     await here.log_in()
     await here.log_in()
     assert len(here.authorities.registered) == 1
     assert here.authorities.asked[0]["redirect_uri"] == here.authorities.asked[1]["redirect_uri"]
 
 
-async def test_a_document_names_the_client_where_that_is_taken(here: World) -> None:
+async def test_a_document_names_the_client_where_that_is_taken(here: LoginServers) -> None:
     here.auth = {"client_metadata_url": DOCUMENT}
     await here.log_in()
     assert here.authorities.asked[0]["client_id"] == "client-1"
@@ -82,7 +82,7 @@ async def test_a_document_names_the_client_where_that_is_taken(here: World) -> N
     assert len(here.authorities.registered) == 1
 
 
-async def test_a_client_that_was_registered_beforehand(here: World) -> None:
+async def test_a_client_that_was_registered_beforehand(here: LoginServers) -> None:
     here.authorities.clients["ours"] = "s3cret-of-ours"
     here.env = {"OUR_SECRET": "s3cret-of-ours"}
     here.auth = {"client_id": "ours", "client_secret": "env:OUR_SECRET", "issuer": here.authorities.url}
@@ -97,7 +97,7 @@ async def test_a_client_that_was_registered_beforehand(here: World) -> None:
     assert await McpClients().log_out(here.settings, here.env, here.state) == (True, True)
 
 
-async def test_a_secret_goes_to_no_other_authorization_server(here: World) -> None:
+async def test_a_secret_goes_to_no_other_authorization_server(here: LoginServers) -> None:
     here.env = {"OUR_SECRET": "s3cret-of-ours"}
     here.auth = {"client_id": "ours", "client_secret": "env:OUR_SECRET", "issuer": "https://elsewhere.example"}
     await here.log_in()  # as a stranger, who registers
@@ -105,7 +105,7 @@ async def test_a_secret_goes_to_no_other_authorization_server(here: World) -> No
     assert here.authorities.seen[0]["client_id"] == "client-1"
 
 
-async def test_more_scopes_are_added_to_those_there_were(here: World) -> None:
+async def test_more_scopes_are_added_to_those_there_were(here: LoginServers) -> None:
     await here.log_in()
     with pytest.raises(LoginNeeded, match=r"requires a login with more scopes \(tools:write\)") as caught:
         await here.client().call("write", {}, meta={})
@@ -126,7 +126,7 @@ async def test_more_scopes_are_added_to_those_there_were(here: World) -> None:
         ({"code": "forged"}, "invalid_grant"),
     ],
 )
-async def test_what_does_not_come_from_who_was_asked(here: World, back: dict[str, str], problem: str) -> None:
+async def test_what_does_not_come_from_who_was_asked(here: LoginServers, back: dict[str, str], problem: str) -> None:
     here.authorities.back = back
     with pytest.raises(LoginNeeded, match=problem):
         await here.log_in()
@@ -146,7 +146,7 @@ async def test_what_does_not_come_from_who_was_asked(here: World, back: dict[str
     ],
 )
 async def test_an_authorization_server_that_is_not_to_be_trusted(
-    here: World, changed: dict[str, object], problem: str
+    here: LoginServers, changed: dict[str, object], problem: str
 ) -> None:
     metadata = {**here.authorities.metadata, **changed}
     here.authorities.metadata = {name: value for name, value in metadata.items() if value is not None}
@@ -155,7 +155,7 @@ async def test_an_authorization_server_that_is_not_to_be_trusted(
     assert here.authorities.seen == []
 
 
-async def test_a_server_that_claims_to_be_another(here: World) -> None:
+async def test_a_server_that_claims_to_be_another(here: LoginServers) -> None:
     here.guarded.metadata["resource"] = "https://bank.example/mcp"
     with pytest.raises(LoginNeeded, match="does not match"):
         await here.log_in()
@@ -165,7 +165,7 @@ async def test_a_server_that_claims_to_be_another(here: World) -> None:
 @pytest.mark.parametrize(
     "where", ["::::", "there", "javascript:alert(1)", "http://[", "http://elsewhere.example/a", "//x"]
 )
-async def test_an_address_that_is_none(here: World, where: str) -> None:
+async def test_an_address_that_is_none(here: LoginServers, where: str) -> None:
     here.guarded.where = where
     with pytest.raises(LoginNeeded, match="the login to web failed"):
         await here.log_in()
@@ -179,20 +179,20 @@ async def test_an_address_that_is_none(here: World, where: str) -> None:
 @pytest.mark.parametrize(
     "said", [b"", b"[]", b'{"access_token": 3}', b'{"access_token": "x", "token_type": "mac"}', b"{"]
 )
-async def test_a_token_that_is_none(here: World, said: bytes) -> None:
+async def test_a_token_that_is_none(here: LoginServers, said: bytes) -> None:
     here.authorities.instead = said
     with pytest.raises(LoginNeeded, match="the login to web failed"):
         await here.log_in()
     assert await McpClients().login(here.settings, here.state) is None
 
 
-async def test_a_state_directory_that_cannot_be_written(here: World) -> None:
+async def test_a_state_directory_that_cannot_be_written(here: LoginServers) -> None:
     (here.state / "logins").write_text("a file")
     with pytest.raises(ServerUnavailable, match="the login to web cannot be stored"):
         await here.log_in()
 
 
-async def test_nobody_comes(here: World) -> None:
+async def test_nobody_comes(here: LoginServers) -> None:
     class Asleep:
         def go_to(self, url: str) -> None:
             assert query(url)["state"]
@@ -207,7 +207,7 @@ async def test_nobody_comes(here: World) -> None:
         await McpClients().log_in(here.settings, {}, here.state, Asleep(), seconds=0.2)
 
 
-async def test_logging_out(here: World) -> None:
+async def test_logging_out(here: LoginServers) -> None:
     await here.log_in()
     assert await McpClients().login(here.settings, here.state) is not None
     assert await McpClients().log_out(here.settings, {}, here.state) == (True, True)

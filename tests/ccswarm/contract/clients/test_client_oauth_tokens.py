@@ -15,7 +15,7 @@ from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption,
 from ccswarm.clients.mcp.login_store import Logins
 from ccswarm.clients.mcp.plugin import McpClients
 from ccswarm.errors import LoginNeeded, ServerUnavailable
-from tests.ccswarm.support.oauth_servers import BOUND_SECONDS, World, world
+from tests.ccswarm.support.oauth_servers import BOUND_SECONDS, LoginServers, login_servers
 
 pytestmark = pytest.mark.anyio
 ROOT = Path(__file__).parents[4]
@@ -23,23 +23,23 @@ MACHINE = {"grant": "client_credentials", "client_id": "robot", "client_secret":
 
 
 @pytest.fixture
-async def here(tmp_path: Path) -> AsyncIterator[World]:
-    async with world(tmp_path) as made:
+async def here(tmp_path: Path) -> AsyncIterator[LoginServers]:
+    async with login_servers(tmp_path) as made:
         yield made
 
 
-async def ended(here: World) -> None:
+async def ended(here: LoginServers) -> None:
     """The server no longer knows the token of the login, though it should still hold."""
     here.authorities.tokens.clear()
 
 
-async def about_to_end(here: World) -> None:
+async def about_to_end(here: LoginServers) -> None:
     login = await here.login()
     await here.keep(login.model_copy(update={"expires_at": 1.0}))
 
 
 @pytest.mark.parametrize("change", [ended, about_to_end])
-async def test_a_token_that_ends_is_renewed(here: World, change: object) -> None:
+async def test_a_token_that_ends_is_renewed(here: LoginServers, change: object) -> None:
     await here.log_in()
     before = await here.login()
     assert callable(change)
@@ -54,7 +54,7 @@ async def test_a_token_that_ends_is_renewed(here: World, change: object) -> None
     assert after.expires_at > 1
 
 
-async def test_one_renews_for_all(here: World) -> None:
+async def test_one_renews_for_all(here: LoginServers) -> None:
     await here.log_in()
     clients = [here.client() for _ in range(4)]
     for client in clients:
@@ -66,7 +66,7 @@ async def test_one_renews_for_all(here: World) -> None:
 
 
 @pytest.mark.torture
-async def test_one_process_renews_for_all(here: World) -> None:
+async def test_one_process_renews_for_all(here: LoginServers) -> None:
     await here.log_in()
     await about_to_end(here)
     line = """
@@ -92,7 +92,7 @@ asyncio.run(main())
     assert [form["grant_type"] for form in here.authorities.seen] == ["authorization_code", "refresh_token"]
 
 
-async def test_a_login_that_was_taken_back(here: World) -> None:
+async def test_a_login_that_was_taken_back(here: LoginServers) -> None:
     await here.log_in()
     client = here.client()
     await client.list_tools()
@@ -105,7 +105,7 @@ async def test_a_login_that_was_taken_back(here: World) -> None:
     assert (await client.call("echo", {}, meta={})).text == "echo"
 
 
-async def test_an_authorization_server_that_is_away_costs_no_login(here: World) -> None:
+async def test_an_authorization_server_that_is_away_costs_no_login(here: LoginServers) -> None:
     await here.log_in()
     client = here.client()
     await client.list_tools()
@@ -119,14 +119,14 @@ async def test_an_authorization_server_that_is_away_costs_no_login(here: World) 
     assert set(tokens) & set(here.authorities.tokens) == set()
 
 
-async def test_a_token_that_cannot_be_renewed_yet_is_used_to_its_end(here: World) -> None:
+async def test_a_token_that_cannot_be_renewed_yet_is_used_to_its_end(here: LoginServers) -> None:
     await here.log_in()
     await about_to_end(here)
     here.authorities.down = True
     assert (await here.client().call("echo", {}, meta={})).text == "echo"
 
 
-async def test_a_long_call_holds_up_no_other(here: World) -> None:
+async def test_a_long_call_holds_up_no_other(here: LoginServers) -> None:
     await here.log_in()
     client = here.client()
     long = asyncio.create_task(client.call("hold", {}, meta={}))
@@ -137,20 +137,20 @@ async def test_a_long_call_holds_up_no_other(here: World) -> None:
         assert (await long).text == "hold"
 
 
-async def test_a_server_cannot_tell_agents_its_token(here: World) -> None:
+async def test_a_server_cannot_tell_agents_its_token(here: LoginServers) -> None:
     await here.log_in()
     answer = await here.client().call("tell", {}, meta={})
     assert answer.text == "Bearer [REDACTED:access_token]"
     assert answer.structured == {"said": "Bearer [REDACTED:access_token]"}
 
 
-async def test_another_address_is_told_nothing(here: World) -> None:
+async def test_another_address_is_told_nothing(here: LoginServers) -> None:
     await here.log_in()
     elsewhere = here.settings.model_copy(update={"url": here.guarded.url.replace("127.0.0.1", "localhost")})
     assert await Logins(elsewhere, here.state).read() is None
 
 
-async def test_ccswarm_itself_logs_in_with_a_secret(here: World) -> None:
+async def test_ccswarm_itself_logs_in_with_a_secret(here: LoginServers) -> None:
     here.authorities.clients["robot"] = "s3cret-of-robot"
     here.env = {"ROBOT": "s3cret-of-robot"}
     here.auth = {**MACHINE, "issuer": here.authorities.url}
@@ -163,7 +163,7 @@ async def test_ccswarm_itself_logs_in_with_a_secret(here: World) -> None:
     assert (await client.call("echo", {}, meta={})).text == "echo"
 
 
-async def test_more_scopes_for_ccswarm_itself(here: World) -> None:
+async def test_more_scopes_for_ccswarm_itself(here: LoginServers) -> None:
     here.authorities.clients["robot"] = "s3cret-of-robot"
     here.env = {"ROBOT": "s3cret-of-robot"}
     here.auth = {**MACHINE, "issuer": here.authorities.url}
@@ -171,7 +171,7 @@ async def test_more_scopes_for_ccswarm_itself(here: World) -> None:
     assert set(here.authorities.seen[-1]["scope"].split()) == {"tools:read", "tools:write"}
 
 
-async def test_ccswarm_itself_logs_in_with_a_key(here: World, tmp_path: Path) -> None:
+async def test_ccswarm_itself_logs_in_with_a_key(here: LoginServers, tmp_path: Path) -> None:
     key = ec.generate_private_key(ec.SECP256R1())
     pem = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
     (tmp_path / "key.pem").write_bytes(pem)
@@ -191,7 +191,7 @@ async def test_ccswarm_itself_logs_in_with_a_key(here: World, tmp_path: Path) ->
         ({"ROBOT": "s3cret-of-robot"}, "https://elsewhere.example", "which failed: .*elsewhere.example"),
     ],
 )
-async def test_a_secret_that_is_not_taken(here: World, env: dict[str, str], issuer: str, problem: str) -> None:
+async def test_a_secret_that_is_not_taken(here: LoginServers, env: dict[str, str], issuer: str, problem: str) -> None:
     here.authorities.clients["robot"] = "s3cret-of-robot"
     here.env = env
     here.auth = {**MACHINE, "issuer": issuer or here.authorities.url}
@@ -203,7 +203,7 @@ async def test_a_secret_that_is_not_taken(here: World, env: dict[str, str], issu
 
 
 @pytest.mark.parametrize("content", ["", "{", '{"tokens": 3}', "\udcff"])
-async def test_a_login_that_cannot_be_read_is_none(here: World, content: str) -> None:
+async def test_a_login_that_cannot_be_read_is_none(here: LoginServers, content: str) -> None:
     await here.log_in()
     (file,) = (here.state / "logins").glob("*.json")
     file.write_bytes(content.encode(errors="surrogateescape"))
@@ -226,7 +226,7 @@ def delete_password(service, name):
 """
 
 
-async def test_a_keyring_keeps_it_where_that_is_configured(here: World, tmp_path: Path) -> None:
+async def test_a_keyring_keeps_it_where_that_is_configured(here: LoginServers, tmp_path: Path) -> None:
     (tmp_path / "keyring.py").write_text(KEYRING)
     here.auth = {"keep": "keyring"}
     sys.path.insert(0, str(tmp_path))

@@ -18,7 +18,7 @@ import pytest
 from ccswarm.config import config
 from ccswarm.errors import LoginNeeded
 from ccswarm.runs import app, service
-from tests.ccswarm.support.oauth_servers import World, world
+from tests.ccswarm.support.oauth_servers import LoginServers, login_servers
 from tests.ccswarm.support.verbs import Verbs
 from tests.support.bounds import BOUND_SECONDS
 from tests.support.forked_awaited import Awaited, awaited
@@ -36,11 +36,11 @@ tool = "web.echo"
 
 
 @dataclass
-class Place:
+class LoginHome:
     """A home with a configuration of one server that wants a login."""
 
     home: Path
-    world: World
+    login_servers: LoginServers
 
     @asynccontextmanager
     async def begun(self, *words: str, **more: Any) -> AsyncGenerator[Awaited]:
@@ -60,11 +60,11 @@ class Place:
 
 
 @pytest.fixture
-async def place(home: Path) -> AsyncIterator[Place]:
-    async with world(home / "state") as made:
+async def login_home(home: Path) -> AsyncIterator[LoginHome]:
+    async with login_servers(home / "state") as made:
         server = f'[[mcp.servers]]\nname = "web"\nurl = "{made.guarded.url}"\n'
         (home / "ccswarm.toml").write_text(server + PLAN)
-        yield Place(home, made)
+        yield LoginHome(home, made)
 
 
 async def address(process: Awaited) -> str:
@@ -75,8 +75,8 @@ async def address(process: Awaited) -> str:
     return line.strip()
 
 
-async def log_in(place: Place) -> dict[str, Any]:
-    async with place.begun("login", "web", "--no-browser", "--json") as process:
+async def log_in(login_home: LoginHome) -> dict[str, Any]:
+    async with login_home.begun("login", "web", "--no-browser", "--json") as process:
         url = await address(process)
         async with httpx2.AsyncClient(trust_env=False, timeout=BOUND_SECONDS) as browser:
             back = (await browser.get(url)).headers["location"]
@@ -86,58 +86,60 @@ async def log_in(place: Place) -> dict[str, Any]:
     return json.loads(out)
 
 
-async def test_what_needs_a_login_does_not_begin(place: Place) -> None:
-    settings = config.load(place.home / "ccswarm.toml").settings
+async def test_what_needs_a_login_does_not_begin(login_home: LoginHome) -> None:
+    settings = config.load(login_home.home / "ccswarm.toml").settings
     async with app.working(settings, config.state_directory(), config.server_environment()) as opened:
         with pytest.raises(LoginNeeded, match="server web requires a login: ccswarm login web") as caught:
-            await service.check(opened, settings, str(place.home))
+            await service.check(opened, settings, str(login_home.home))
         assert caught.value.suggestion == "ccswarm login web"
         ada = settings.agents[0].model_copy(update={"grants": ("a.*",)})
         with pytest.raises(LoginNeeded):  # a step calls it
-            await service.check(opened, settings.model_copy(update={"agents": (ada,)}), str(place.home))
+            await service.check(opened, settings.model_copy(update={"agents": (ada,)}), str(login_home.home))
 
 
 @pytest.mark.torture
-async def test_a_run_that_needs_a_login_does_not_begin(place: Place) -> None:
-    code, _, err = await place.run("run")
+async def test_a_run_that_needs_a_login_does_not_begin(login_home: LoginHome) -> None:
+    code, _, err = await login_home.run("run")
     assert code == 1
     assert "error login_needed: server web requires a login: ccswarm login web" in err
     assert "next: ccswarm login web" in err
-    assert await place.say("runs", "list") == []
+    assert await login_home.say("runs", "list") == []
 
 
-async def test_from_login_to_logout(place: Place) -> None:
-    facts = await log_in(place)
+async def test_from_login_to_logout(login_home: LoginHome) -> None:
+    facts = await log_in(login_home)
     assert (facts["server"], facts["scopes"], facts["renews_itself"]) == ("web", "tools:read", True)
-    code, out, err = await place.run("run", "--json")
+    code, out, err = await login_home.run("run", "--json")
     assert code == 0, err
-    assert place.world.guarded.calls == [("echo", {})]
-    secrets = [*place.world.authorities.tokens, *place.world.authorities.refreshing]
+    assert login_home.servers.guarded.calls == [("echo", {})]
+    secrets = [*login_home.servers.authorities.tokens, *login_home.servers.authorities.refreshing]
     assert not any(secret in out + err for secret in secrets)
-    journal = b"".join(path.read_bytes() for path in (place.home / ".local/state/ccswarm/journal").rglob("*.jsonl"))
+    journal = b"".join(
+        path.read_bytes() for path in (login_home.home / ".local/state/ccswarm/journal").rglob("*.jsonl")
+    )
     assert journal
     assert not any(secret.encode() in journal for secret in secrets)
-    checks = {check["check"]: check["detail"] for check in (await place.say("doctor"))["checks"]}
+    checks = {check["check"]: check["detail"] for check in (await login_home.say("doctor"))["checks"]}
     assert "scopes tools:read" in checks["login web"]
-    refused = await place.say("call", "web.write", code=1)
+    refused = await login_home.say("call", "web.write", code=1)
     assert "ccswarm login web --scope tools:write" in json.dumps(refused)
-    assert await place.say("logout", "web") == {"server": "web", "was_logged_in": True, "revoked": True}
-    assert place.world.authorities.refreshing == {}
+    assert await login_home.say("logout", "web") == {"server": "web", "was_logged_in": True, "revoked": True}
+    assert login_home.servers.authorities.refreshing == {}
 
 
 @pytest.mark.torture
-async def test_a_browser_is_opened(place: Place) -> None:
-    browser = place.home / "browser"
+async def test_a_browser_is_opened(login_home: LoginHome) -> None:
+    browser = login_home.home / "browser"
     browser.write_text(
         f"#!{sys.executable}\nimport sys, urllib.request\nurllib.request.urlopen(sys.argv[1], timeout=30).read()\n"
     )
     browser.chmod(0o755)
-    code, out, err = await place.run("login", "web", BROWSER=f"{browser} %s")
+    code, out, err = await login_home.run("login", "web", BROWSER=f"{browser} %s")
     assert code == 0, err
     assert "tools:read" in out
-    assert (await place.say("call", "web.echo"))["status"] == "ok"
+    assert (await login_home.say("call", "web.echo"))["status"] == "ok"
 
 
-async def test_names_of_no_such_server(place: Place) -> None:
-    told = await place.say("login", "wep", code=2)
-    assert told["error"]["suggestion"] == "did you mean web?"
+async def test_names_of_no_such_server(login_home: LoginHome) -> None:
+    reported = await login_home.say("login", "wep", code=2)
+    assert reported["error"]["suggestion"] == "did you mean web?"

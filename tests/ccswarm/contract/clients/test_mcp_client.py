@@ -47,9 +47,9 @@ async def test_a_tool_that_fails_is_an_answer(plain: McpToolClient) -> None:
 
 
 async def test_progress_is_told_in_order(plain: McpToolClient) -> None:
-    told: list[tuple[float, float | None, str]] = []
-    await plain.call("progress", {"steps": 20}, meta={}, on_progress=lambda *step: told.append(step))
-    assert told == [(float(step), 20.0, f"step {step}") for step in range(20)]
+    reported: list[tuple[float, float | None, str]] = []
+    await plain.call("progress", {"steps": 20}, meta={}, on_progress=lambda *step: reported.append(step))
+    assert reported == [(float(step), 20.0, f"step {step}") for step in range(20)]
 
 
 async def test_a_progress_callback_that_raises_harms_nothing(plain: McpToolClient) -> None:

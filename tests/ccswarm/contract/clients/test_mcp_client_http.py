@@ -72,10 +72,10 @@ async def calls(client: McpToolClient, era: str) -> None:
         "authorization": "Bearer [REDACTED:Authorization]",
         "x-team": "a$b",
     }
-    told: list[Any] = []
+    reported: list[Any] = []
     await use(client, "release", name=f"progress {era}")
-    await client.call("hold", {"name": f"progress {era}"}, meta={}, on_progress=lambda *step: told.append(step))
-    assert told == [(1.0, 2.0, "held")]
+    await client.call("hold", {"name": f"progress {era}"}, meta={}, on_progress=lambda *step: reported.append(step))
+    assert reported == [(1.0, 2.0, "held")]
     assert len((await use(client, "big", size=3_000_000)).text) == 3_000_000
 
 

@@ -58,8 +58,8 @@ async def test_a_server_gets_the_environment_it_is_meant_to_have() -> None:
 async def test_where_agents_work_a_server_starts_behind_no_link(tmp_path: Path) -> None:
     """One that took the place of the directory, or of one above it, leads no server elsewhere; a directory that the
     person configured for a server may be a link."""
-    for place in ("work/deep", "outside/deep"):
-        (tmp_path / place).mkdir(parents=True)
+    for location in ("work/deep", "outside/deep"):
+        (tmp_path / location).mkdir(parents=True)
     agent = AgentSettings(name="ada", grants=("small.*",))
     request = CallRequest("run_1", "t", "s", "ada", "small.facts", {})
     server = settings("plain", cwd="")
@@ -76,9 +76,9 @@ async def test_where_agents_work_a_server_starts_behind_no_link(tmp_path: Path) 
     assert deep in str(await started_in(deep, server))
     (tmp_path / "work").rename(tmp_path / "moved")
     (tmp_path / "work").symlink_to(tmp_path / "outside")
-    told = str(await started_in(deep, server))
-    assert "cannot be entered without following a link" in told
-    assert "outside/deep" not in told
+    reported = str(await started_in(deep, server))
+    assert "cannot be entered without following a link" in reported
+    assert "outside/deep" not in reported
     assert "outside/deep" in str(await started_in(deep, server.model_copy(update={"cwd": deep})))
 
 
@@ -230,13 +230,13 @@ async def test_a_server_killed_between_calls_starts_again_and_is_listed_again(pl
 
 
 async def test_the_last_answer_of_a_server_that_ends_counts(plain: McpToolClient) -> None:
-    told: list[Any] = []
+    reported: list[Any] = []
     for _ in range(5):
         pid = (await facts(plain))["pid"]
-        answer = await plain.call("last", {}, meta={}, on_progress=lambda *step: told.append(step))
+        answer = await plain.call("last", {}, meta={}, on_progress=lambda *step: reported.append(step))
         assert answer.text == "the last answer"
         await ended(pid)
-    assert len(told) == 5 * 500
+    assert len(reported) == 5 * 500
 
 
 async def test_a_server_that_closes_its_output_is_lost_and_ended(plain: McpToolClient) -> None:

@@ -51,9 +51,9 @@ async def test_a_tool_is_a_method_and_its_arguments_are_the_params(server: RpcSe
     assert list(answer.structured["given"]) == ["z", "a", "m"]
     assert (answer.is_error, dict(answer.meta)) == (False, {})
     assert server.headers[-1]["X-Api-Key"] == "s3cret-s3cret"
-    told = await client.call("echo", {"text": "s3cret-s3cret"}, meta={})
-    assert told.structured is not None
-    assert told.structured["given"] == {"text": "[REDACTED:X-Api-Key]"}
+    reported = await client.call("echo", {"text": "s3cret-s3cret"}, meta={})
+    assert reported.structured is not None
+    assert reported.structured["given"] == {"text": "[REDACTED:X-Api-Key]"}
     await client.close()
 
 
@@ -63,8 +63,8 @@ async def test_what_a_tool_says_is_kept_whole(server: RpcServer) -> None:
     block = {"type": "code_output", "stdout": "3\n", "stderr": "careful\n"}
     assert ran.structured == {"content": [block], "exit_code": 0}
     assert ran.text == "3\n\ncareful\n"
-    told = {"_meta": {"ai-session/call_id": "call_1"}, "content": []}
-    assert (await client.call("any", {"result": told}, meta={})).meta == told["_meta"]
+    reported = {"_meta": {"ai-session/call_id": "call_1"}, "content": []}
+    assert (await client.call("any", {"result": reported}, meta={})).meta == reported["_meta"]
     failed = await client.call("filesystem.readFile", {"path": "nothing"}, meta={})
     assert (failed.is_error, failed.text) == (True, "Error: File not found at specified path.")
     await client.close()

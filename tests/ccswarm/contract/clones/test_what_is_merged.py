@@ -82,28 +82,28 @@ def planned(number: int, one: Job) -> dict[str, Any]:
 
 async def carried_out(directory: Path, those: list[Job], kill: int = 0) -> None:
     """All that can go on together; or one after the other, killed at that call and gone on with elsewhere."""
-    house, committed = Attempts(directory), set[str]()
+    attempts, committed = Attempts(directory), set[str]()
     tasks = [planned(number, one) for number, one in enumerate(those)]
     plan = swarm(*tasks, agents=AGENTS, swarm={"strategy": "sequential" if kill else "parallel"})
-    await house.swarm.submit(plan_of(plan), "run_1", house.place)
-    beside(house, committed)
-    reached = holding(house, kill)
-    async with house.working(), asyncio.timeout(BOUND_SECONDS):
-        over, hung = asyncio.create_task(house.engine.wait("run_1")), asyncio.create_task(reached.wait())
+    await attempts.swarm.submit(plan_of(plan), "run_1", attempts.path)
+    beside(attempts, committed)
+    reached = holding(attempts, kill)
+    async with attempts.working(), asyncio.timeout(BOUND_SECONDS):
+        over, hung = asyncio.create_task(attempts.engine.wait("run_1")), asyncio.create_task(reached.wait())
         await asyncio.wait({over, hung}, return_when="FIRST_COMPLETED")
         if hung.done():
-            house.engine.kill()
+            attempts.engine.kill()
         for waiting in (over, hung):
             waiting.cancel()
         await asyncio.gather(over, hung, return_exceptions=True)
-    other = Attempts(directory, house.engine.store, house.repository)
+    other = Attempts(directory, attempts.engine.store, attempts.repository)
     beside(other, committed)
     async with other.working("other"), asyncio.timeout(BOUND_SECONDS):
         result = (await other.engine.wait("run_1")).result["tasks"]
     await asyncio.to_thread(judged, other, those, result, committed)
 
 
-def beside(house: Attempts, committed: set[str]) -> None:
+def beside(attempts: Attempts, committed: set[str]) -> None:
     """Somebody else commits in the repository, when no merge is under way: a dirty one would block tasks."""
 
     async def commit(request: CallRequest) -> Mapping[str, Any]:
@@ -112,20 +112,20 @@ def beside(house: Attempts, committed: set[str]) -> None:
 
     def commit_one(task: str) -> None:
         name = f"{task}.{len(committed)}.theirs"
-        lock = os.open(house.repository.directory / "clones", os.O_RDONLY)
+        lock = os.open(attempts.repository.directory / "clones", os.O_RDONLY)
         try:
             fcntl.flock(lock, fcntl.LOCK_EX)
-            house.repository.write(house.repository.repository / name, "x\n")
-            house.repository.commit(house.repository.repository, "theirs")
+            attempts.repository.write(attempts.repository.repository / name, "x\n")
+            attempts.repository.commit(attempts.repository.repository, "theirs")
             committed.add(name)
         finally:
             os.close(lock)
 
-    house.tool("srv.beside", commit)
+    attempts.tool("srv.beside", commit)
 
 
-def judged(house: Attempts, those: list[Job], result: Mapping[str, Any], committed: set[str]) -> None:
-    head = house.head
+def judged(attempts: Attempts, those: list[Job], result: Mapping[str, Any], committed: set[str]) -> None:
+    head = attempts.head
     held: set[str] = set()
     for number, one in enumerate(those):
         name, status = f"t{number}", result[f"t{number}"]["status"]
@@ -141,9 +141,9 @@ def judged(house: Attempts, those: list[Job], result: Mapping[str, Any], committ
         assert set(head[f"{name}.seen"].split()) <= {f"{other}.done" for other in held | set(result)}
     mine = {f"{name}.{end}" for name in held for end in ("done", "seen")}
     assert set(head) == {"a.txt"} | mine | committed, "and nothing of what did not hold"
-    assert house.repository.git("status", "--porcelain") == ""
+    assert attempts.repository.git("status", "--porcelain") == ""
     failed = {name for name, one in result.items() if one["status"] == "failed"}
-    assert {ref.rpartition("/")[2].partition(".")[0] for ref in house.refs} <= failed | {
+    assert {ref.rpartition("/")[2].partition(".")[0] for ref in attempts.refs} <= failed | {
         f"t{number}" for number, one in enumerate(those) if one.tries
     }
 

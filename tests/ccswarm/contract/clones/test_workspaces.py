@@ -17,7 +17,7 @@ import pytest
 from ccswarm.clones.clones import Clone, Workspaces
 from ccswarm.clones.contents import FEW
 from ccswarm.errors import Conflict, WorkspaceUnusable
-from tests.ccswarm.support.clones import World
+from tests.ccswarm.support.clones import ClonedProject
 from tests.support import forked
 from tests.support.bounds import BOUND_SECONDS
 from tests.support.products import first
@@ -26,98 +26,100 @@ pytestmark = pytest.mark.anyio
 
 
 @pytest.fixture
-def place(tmp_path: Path) -> World:
-    return World(tmp_path)
+def project(tmp_path: Path) -> ClonedProject:
+    return ClonedProject(tmp_path)
 
 
-async def test_work_of_two_agents_comes_back(place: World) -> None:
-    ada, bob = await place.work("ada", "b.txt", "b\n"), await place.work("bob", "c.txt", "c\n")
-    assert (await place.workspaces.merge(ada, "ada's work")).commits == 1
-    assert (await place.workspaces.merge(bob, "bob's work")).commits == 1
-    assert sorted(path.name for path in place.repository.glob("*.txt")) == ["a.txt", "b.txt", "c.txt"]
-    assert place.git("log", "--format=%s", "-4").splitlines()[0] == "bob's work"
-    assert place.git("status", "--porcelain") == ""
-    assert (await place.workspaces.merge(ada, "again")).commits == 0
+async def test_work_of_two_agents_comes_back(project: ClonedProject) -> None:
+    ada, bob = await project.work("ada", "b.txt", "b\n"), await project.work("bob", "c.txt", "c\n")
+    assert (await project.workspaces.merge(ada, "ada's work")).commits == 1
+    assert (await project.workspaces.merge(bob, "bob's work")).commits == 1
+    assert sorted(path.name for path in project.repository.glob("*.txt")) == ["a.txt", "b.txt", "c.txt"]
+    assert project.git("log", "--format=%s", "-4").splitlines()[0] == "bob's work"
+    assert project.git("status", "--porcelain") == ""
+    assert (await project.workspaces.merge(ada, "again")).commits == 0
     for clone in (ada, bob):
-        await place.workspaces.remove(clone)
+        await project.workspaces.remove(clone)
         assert not clone.path.exists()
 
 
-async def test_who_commits_as_the_repository_alone_says_it_does_so_in_a_clone_too(place: World) -> None:
+async def test_who_commits_as_the_repository_alone_says_it_does_so_in_a_clone_too(project: ClonedProject) -> None:
     for name, value in (("name", "-x = 'Ada\n' L."), ("email", "ada@example.com")):
-        place.git("config", "--local", f"user.{name}", value)
-    clone = await place.workspaces.clone("run_1", "ada")
-    of_agent = {name: value for name, value in place.environ.items() if not name.startswith("GIT_")}
+        project.git("config", "--local", f"user.{name}", value)
+    clone = await project.workspaces.clone("run_1", "ada")
+    of_agent = {name: value for name, value in project.environ.items() if not name.startswith("GIT_")}
     words = ("git", "commit", "-q", "--allow-empty", "-m", "mine")
     done = await asyncio.create_subprocess_exec(*words, cwd=clone.path, env=of_agent)
     assert await done.wait() == 0
-    assert place.git("log", "-1", "--format=%ae", at=clone.path) == "ada@example.com"
-    assert place.git("config", "user.name", at=clone.path) == "-x = 'Ada\n' L."
+    assert project.git("log", "-1", "--format=%ae", at=clone.path) == "ada@example.com"
+    assert project.git("config", "user.name", at=clone.path) == "-x = 'Ada\n' L."
 
 
-async def test_merges_at_once_take_turns(place: World) -> None:
-    clones = [await place.work(f"a{number}", f"{number}.txt", "x\n") for number in range(3)]
-    done = await asyncio.gather(*(place.workspaces.merge(clone, clone.branch) for clone in clones))
+async def test_merges_at_once_take_turns(project: ClonedProject) -> None:
+    clones = [await project.work(f"a{number}", f"{number}.txt", "x\n") for number in range(3)]
+    done = await asyncio.gather(*(project.workspaces.merge(clone, clone.branch) for clone in clones))
     assert [merged.commits for merged in done] == [1] * 3
-    assert len(list(place.repository.glob("*.txt"))) == 4
+    assert len(list(project.repository.glob("*.txt"))) == 4
 
 
-async def test_the_same_agent_finds_its_clone_again_and_what_it_was_made_from(place: World) -> None:
-    clone = await place.work("ada", "b.txt", "b\n")
-    place.write(place.repository / "later.txt", "later\n")
-    place.commit(place.repository, "later")
-    assert await place.workspaces.clone("run_1", "ada") == clone
-    assert clone.base == place.git("rev-parse", "HEAD~1")
+async def test_the_same_agent_finds_its_clone_again_and_what_it_was_made_from(project: ClonedProject) -> None:
+    clone = await project.work("ada", "b.txt", "b\n")
+    project.write(project.repository / "later.txt", "later\n")
+    project.commit(project.repository, "later")
+    assert await project.workspaces.clone("run_1", "ada") == clone
+    assert clone.base == project.git("rev-parse", "HEAD~1")
     assert (clone.path / "b.txt").exists()
-    other = await place.workspaces.clone("run_2", "ada")
+    other = await project.workspaces.clone("run_2", "ada")
     assert (other.path / "later.txt").exists()
 
 
-async def test_a_clone_that_was_cut_short_is_made_anew(place: World) -> None:
-    place.write(place.directory / "clones/run_1/.ada.new/half", "half")
-    clone = await place.workspaces.clone("run_1", "ada")
+async def test_a_clone_that_was_cut_short_is_made_anew(project: ClonedProject) -> None:
+    project.write(project.directory / "clones/run_1/.ada.new/half", "half")
+    clone = await project.workspaces.clone("run_1", "ada")
     assert sorted(path.name for path in clone.path.iterdir()) == [".git", "a.txt"]
 
 
-async def test_a_dirty_repository_is_not_merged_into(place: World) -> None:
-    clone = await place.work("ada", "b.txt", "b\n")
-    place.write(place.repository / "a.txt", "mine\n")
+async def test_a_dirty_repository_is_not_merged_into(project: ClonedProject) -> None:
+    clone = await project.work("ada", "b.txt", "b\n")
+    project.write(project.repository / "a.txt", "mine\n")
     with pytest.raises(Conflict, match=r"uncommitted changes: a\.txt") as refused:
-        await place.workspaces.merge(clone, "ada's work")
+        await project.workspaces.merge(clone, "ada's work")
     assert refused.value.suggestion == "commit or stash them; its work is at refs/ccswarm/run_1/ada"
-    assert (place.repository / "a.txt").read_text() == "mine\n"
-    assert place.git("rev-parse", "refs/ccswarm/run_1/ada") == place.git("rev-parse", "HEAD", at=clone.path)
+    assert (project.repository / "a.txt").read_text() == "mine\n"
+    assert project.git("rev-parse", "refs/ccswarm/run_1/ada") == project.git("rev-parse", "HEAD", at=clone.path)
 
 
-async def test_a_conflict_leaves_the_repository_as_it_was_and_the_work_at_its_ref(place: World) -> None:
-    clone = await place.work("ada", "a.txt", "ada's\n")
-    place.write(place.repository / "a.txt", "ours\n")
-    head = place.commit(place.repository, "ours")
+async def test_a_conflict_leaves_the_repository_as_it_was_and_the_work_at_its_ref(project: ClonedProject) -> None:
+    clone = await project.work("ada", "a.txt", "ada's\n")
+    project.write(project.repository / "a.txt", "ours\n")
+    head = project.commit(project.repository, "ours")
     with pytest.raises(Conflict, match=r"both changed a\.txt"):
-        await place.workspaces.merge(clone, "ada's work")
-    assert place.git("rev-parse", "HEAD") == head
-    assert place.git("status", "--porcelain") == ""
-    assert place.git("show", "refs/ccswarm/run_1/ada:a.txt") == "ada's"
+        await project.workspaces.merge(clone, "ada's work")
+    assert project.git("rev-parse", "HEAD") == head
+    assert project.git("status", "--porcelain") == ""
+    assert project.git("show", "refs/ccswarm/run_1/ada:a.txt") == "ada's"
 
 
 @pytest.mark.parametrize(
     ("autocrlf", "more"), [pytest.param("false", 0, marks=pytest.mark.torture), ("false", FEW), ("true", 0)]
 )
-async def test_what_is_merged_and_copied_is_what_git_itself_checks_out(place: World, autocrlf: str, more: int) -> None:
+async def test_what_is_merged_and_copied_is_what_git_itself_checks_out(
+    project: ClonedProject, autocrlf: str, more: int
+) -> None:
     """Ends of lines, $Id$, encodings, links, rights; a file that takes the place of a directory, and the other way."""
-    place.git("config", "core.autocrlf", autocrlf)
+    project.git("config", "core.autocrlf", autocrlf)
     rules = "*.bat text eol=crlf\n*.c ident\n*.u16 text working-tree-encoding=UTF-16LE\n*.txt text=auto\n*.bin -text\n"
-    place.write(place.repository / ".gitattributes", rules)
-    place.write(place.repository / "both/in.txt", "in\n")
-    place.write(place.repository / "other", "other\n")
-    place.commit(place.repository, "rules")
-    place.git("rm", "-rq", "--cached", ".")
-    place.git("reset", "-q", "--hard")  # as they are checked out
-    clone = await place.workspaces.clone("run_1", "ada")
+    project.write(project.repository / ".gitattributes", rules)
+    project.write(project.repository / "both/in.txt", "in\n")
+    project.write(project.repository / "other", "other\n")
+    project.commit(project.repository, "rules")
+    project.git("rm", "-rq", "--cached", ".")
+    project.git("reset", "-q", "--hard")  # as they are checked out
+    clone = await project.workspaces.clone("run_1", "ada")
     for name in ("sub/go.bat", "id.c", "plain.txt", "sub/raw.bin", "no rule", "a\nb.txt", "deep/er/x"):
-        place.write(clone.path / name, "one $Id$\ntwo\n")
+        project.write(clone.path / name, "one $Id$\ntwo\n")
     for number in range(more):
-        place.write(clone.path / f"many/{number}.txt", f"{number}\n")
+        project.write(clone.path / f"many/{number}.txt", f"{number}\n")
     (clone.path / "wide.u16").write_bytes("wide\n".encode("utf-16-le"))
     (clone.path / "empty").touch()
     (clone.path / "large").write_bytes(os.urandom(3 << 20))
@@ -126,20 +128,20 @@ async def test_what_is_merged_and_copied_is_what_git_itself_checks_out(place: Wo
     (clone.path / "link").symlink_to("sub/run")
     (clone.path / "both/in.txt").unlink()
     (clone.path / "both").rmdir()
-    place.write(clone.path / "both", "a file\n")
+    project.write(clone.path / "both", "a file\n")
     (clone.path / "other").unlink()
-    place.write(clone.path / "other/in", "in\n")
-    commit = await place.workspaces.commit(clone, "work")
-    copy = await place.workspaces.copy(clone, commit, "gates")
+    project.write(clone.path / "other/in", "in\n")
+    commit = await project.workspaces.commit(clone, "work")
+    copy = await project.workspaces.copy(clone, commit, "gates")
     end = "\r\n" if autocrlf == "true" else "\n"
-    place.write(place.repository / "no rule", f"one $Id${end}two{end}")  # what is to be there is not in the way
-    assert (await place.workspaces.merge(clone, "ada's work", commit=commit)).commits == 1
-    place.git("-c", f"core.autocrlf={autocrlf}", "clone", "-q", "--no-checkout", str(place.repository), "../own")
-    own = place.directory / "own"
-    place.git("config", "core.autocrlf", autocrlf, at=own)
-    place.git("checkout", "-q", at=own)
-    assert files_of(place.repository) == files_of(own)
-    assert place.git("status", "--porcelain") == place.git("status", "--porcelain", at=copy.path) == ""
+    project.write(project.repository / "no rule", f"one $Id${end}two{end}")  # what is to be there is not in the way
+    assert (await project.workspaces.merge(clone, "ada's work", commit=commit)).commits == 1
+    project.git("-c", f"core.autocrlf={autocrlf}", "clone", "-q", "--no-checkout", str(project.repository), "../own")
+    own = project.directory / "own"
+    project.git("config", "core.autocrlf", autocrlf, at=own)
+    project.git("checkout", "-q", at=own)
+    assert files_of(project.repository) == files_of(own)
+    assert project.git("status", "--porcelain") == project.git("status", "--porcelain", at=copy.path) == ""
 
 
 def files_of(top: Path) -> dict[str, tuple[bytes, bool]]:
@@ -155,44 +157,46 @@ def files_of(top: Path) -> dict[str, tuple[bytes, bool]]:
     }
 
 
-async def test_a_file_of_the_person_that_is_in_the_way_is_kept(place: World) -> None:
-    clone = await place.work("ada", "b.txt", "ada's\n")
-    place.write(place.repository / "b.txt", "not committed\n")
+async def test_a_file_of_the_person_that_is_in_the_way_is_kept(project: ClonedProject) -> None:
+    clone = await project.work("ada", "b.txt", "ada's\n")
+    project.write(project.repository / "b.txt", "not committed\n")
     with pytest.raises(Conflict, match=r"in the way: b\.txt"):
-        await place.workspaces.merge(clone, "ada's work")
-    assert (place.repository / "b.txt").read_text() == "not committed\n"
-    assert place.git("rev-list", "--count", "HEAD") == "1"
+        await project.workspaces.merge(clone, "ada's work")
+    assert (project.repository / "b.txt").read_text() == "not committed\n"
+    assert project.git("rev-list", "--count", "HEAD") == "1"
 
 
-async def test_what_is_not_committed_comes_over_too_and_nothing_is_removed_that_would_be_lost(place: World) -> None:
-    clone = await place.work("ada", "b.txt", "b\n")
-    place.write(clone.path / "a.txt", "changed\n")
-    place.write(clone.path / "new name.txt", "new\n")
-    place.write(clone.path / ".gitignore", "*.log\n")
-    place.write(clone.path / "noise.log", "noise\n")
+async def test_what_is_not_committed_comes_over_too_and_nothing_is_removed_that_would_be_lost(
+    project: ClonedProject,
+) -> None:
+    clone = await project.work("ada", "b.txt", "b\n")
+    project.write(clone.path / "a.txt", "changed\n")
+    project.write(clone.path / "new name.txt", "new\n")
+    project.write(clone.path / ".gitignore", "*.log\n")
+    project.write(clone.path / "noise.log", "noise\n")
     for _ in range(2):
-        assert await place.workspaces.collect(clone, "left") == 2
-    assert place.git("status", "--porcelain", at=clone.path) != "", "the clone is as the agent left it"
+        assert await project.workspaces.collect(clone, "left") == 2
+    assert project.git("status", "--porcelain", at=clone.path) != "", "the clone is as the agent left it"
     with pytest.raises(Conflict, match=r"work that is not merged \(2 commits\)"):
-        await place.workspaces.remove(clone)
-    assert (await place.workspaces.merge(clone, "ada's work")).commits == 2
-    assert (place.repository / "new name.txt").read_text() == "new\n"
-    assert place.git("diff", "HEAD~1", "--name-only").split("\n") == [".gitignore", "a.txt", "b.txt", "new name.txt"]
-    place.write(clone.path / "late.txt", "late\n")
+        await project.workspaces.remove(clone)
+    assert (await project.workspaces.merge(clone, "ada's work")).commits == 2
+    assert (project.repository / "new name.txt").read_text() == "new\n"
+    assert project.git("diff", "HEAD~1", "--name-only").split("\n") == [".gitignore", "a.txt", "b.txt", "new name.txt"]
+    project.write(clone.path / "late.txt", "late\n")
     with pytest.raises(Conflict, match=r"not merged \(\d commits\)"):
-        await place.workspaces.remove(clone)
-    await place.workspaces.remove(clone, force=True)
+        await project.workspaces.remove(clone)
+    await project.workspaces.remove(clone, force=True)
     assert not clone.path.exists()
-    assert place.git("show", f"{clone.ref}:late.txt") == "late"
-    await place.workspaces.remove(clone)
+    assert project.git("show", f"{clone.ref}:late.txt") == "late"
+    await project.workspaces.remove(clone)
 
 
-async def test_what_an_agent_plants_in_its_clone_is_never_run(place: World) -> None:
-    clone = await place.work("ada", "b.txt", "b\n")
-    trap = place.directory / "ran"
+async def test_what_an_agent_plants_in_its_clone_is_never_run(project: ClonedProject) -> None:
+    clone = await project.work("ada", "b.txt", "b\n")
+    trap = project.directory / "ran"
     for name in ("post-checkout", "pre-merge-commit", "post-merge", "reference-transaction", "fsmonitor", "pack"):
         hook = clone.path / ".git/hooks" / name
-        place.write(hook, f"#!/bin/sh\necho {name} >>{trap}\nexec cat\n")
+        project.write(hook, f"#!/bin/sh\necho {name} >>{trap}\nexec cat\n")
         hook.chmod(0o755)
     planted = clone.path / ".git/config"
     hooks = clone.path / ".git/hooks"
@@ -202,101 +206,103 @@ async def test_what_an_agent_plants_in_its_clone_is_never_run(place: World) -> N
         + f"[uploadpack]\n\tpackObjectsHook = {hooks}/pack\n"
         + f'[filter "x"]\n\tclean = {hooks}/pack\n\tsmudge = {hooks}/pack\n'
     )
-    place.write(clone.path / ".gitattributes", "*.txt filter=x diff=x\n")
-    assert await place.workspaces.collect(clone, "left") == 2
-    await place.workspaces.merge(clone, "ada's work")
-    await place.workspaces.remove(clone)
+    project.write(clone.path / ".gitattributes", "*.txt filter=x diff=x\n")
+    assert await project.workspaces.collect(clone, "left") == 2
+    await project.workspaces.merge(clone, "ada's work")
+    await project.workspaces.remove(clone)
     assert not trap.exists()
-    assert place.git("show", "HEAD:b.txt") == "b"
+    assert project.git("show", "HEAD:b.txt") == "b"
 
 
 @pytest.mark.parametrize("kind", ["detached", "linked", "split index", "sha256", "packed", "older index"])
 async def test_every_kind_of_checkout_is_merged_into(tmp_path: Path, kind: str) -> None:
-    place = World(tmp_path, ["--object-format=sha256"] if kind == "sha256" else [])
+    project = ClonedProject(tmp_path, ["--object-format=sha256"] if kind == "sha256" else [])
     if kind == "detached":
-        place.git("checkout", "-q", "--detach")
+        project.git("checkout", "-q", "--detach")
     elif kind == "linked":
-        place.git("worktree", "add", "-q", "-b", "side", str(tmp_path / "linked"))
-        place.repository = tmp_path / "linked"
-        place.workspaces = Workspaces(place.repository, tmp_path / "clones", place.environ)
+        project.git("worktree", "add", "-q", "-b", "side", str(tmp_path / "linked"))
+        project.repository = tmp_path / "linked"
+        project.workspaces = Workspaces(project.repository, tmp_path / "clones", project.environ)
     elif kind == "split index":
-        place.git("update-index", "--split-index")
+        project.git("update-index", "--split-index")
     elif kind == "older index":
-        place.git("update-index", "--index-version", "2")
+        project.git("update-index", "--index-version", "2")
     else:
-        place.git("gc", "-q")
-    place.write(place.repository / "run.sh", "#!/bin/sh\n")
-    (place.repository / "run.sh").chmod(0o755)
-    place.commit(place.repository, "second")
-    clone = await place.work("ada", "sub/b.txt", "b\n")
+        project.git("gc", "-q")
+    project.write(project.repository / "run.sh", "#!/bin/sh\n")
+    (project.repository / "run.sh").chmod(0o755)
+    project.commit(project.repository, "second")
+    clone = await project.work("ada", "sub/b.txt", "b\n")
     (clone.path / "run.sh").chmod(0o644)
     (clone.path / "link").symlink_to("a.txt")
     (clone.path / "a.txt").unlink()
-    assert (await place.workspaces.merge(clone, "ada's work")).commits == 2
-    assert place.git("status", "--porcelain") == ""
-    assert sorted(path.name for path in place.repository.iterdir()) == [".git", "link", "run.sh", "sub"]
-    assert not os.access(place.repository / "run.sh", os.X_OK)
-    assert place.git("log", "-1", "--format=%s %P").startswith("ada's work")
-    assert place.git("fsck", "--strict") == ""
+    assert (await project.workspaces.merge(clone, "ada's work")).commits == 2
+    assert project.git("status", "--porcelain") == ""
+    assert sorted(path.name for path in project.repository.iterdir()) == [".git", "link", "run.sh", "sub"]
+    assert not os.access(project.repository / "run.sh", os.X_OK)
+    assert project.git("log", "-1", "--format=%s %P").startswith("ada's work")
+    assert project.git("fsck", "--strict") == ""
     branch = {"linked": "side", "detached": "HEAD"}.get(kind, "main")
-    assert place.git("rev-parse", "--abbrev-ref", "HEAD") == branch
+    assert project.git("rev-parse", "--abbrev-ref", "HEAD") == branch
 
 
-async def test_files_become_directories_and_back(place: World) -> None:
-    place.write(place.repository / "d/f", "f\n")
-    place.commit(place.repository, "d")
-    clone = await place.workspaces.clone("run_1", "ada")
+async def test_files_become_directories_and_back(project: ClonedProject) -> None:
+    project.write(project.repository / "d/f", "f\n")
+    project.commit(project.repository, "d")
+    clone = await project.workspaces.clone("run_1", "ada")
     (clone.path / "a.txt").unlink()
-    place.write(clone.path / "a.txt/inner", "inner\n")
+    project.write(clone.path / "a.txt/inner", "inner\n")
     shutil.rmtree(clone.path / "d")
-    place.write(clone.path / "d", "a file now\n")
-    assert (await place.workspaces.merge(clone, "ada's work")).commits == 1
-    assert (place.repository / "a.txt/inner").read_text() == "inner\n"
-    assert (place.repository / "d").read_text() == "a file now\n"
-    assert place.git("status", "--porcelain") == ""
+    project.write(clone.path / "d", "a file now\n")
+    assert (await project.workspaces.merge(clone, "ada's work")).commits == 1
+    assert (project.repository / "a.txt/inner").read_text() == "inner\n"
+    assert (project.repository / "d").read_text() == "a file now\n"
+    assert project.git("status", "--porcelain") == ""
 
 
-async def test_in_a_part_of_a_repository_the_agent_works_in_that_part(place: World) -> None:
-    place.write(place.repository / "packages/web/index.js", "1\n")
-    place.commit(place.repository, "web")
-    part = Workspaces(place.repository / "packages/web", place.directory / "clones", place.environ)
+async def test_in_a_part_of_a_repository_the_agent_works_in_that_part(project: ClonedProject) -> None:
+    project.write(project.repository / "packages/web/index.js", "1\n")
+    project.commit(project.repository, "web")
+    part = Workspaces(project.repository / "packages/web", project.directory / "clones", project.environ)
     assert await part.is_repository()
     clone = await part.clone("run_1", "ada")
     assert clone.directory == clone.path / "packages/web"
-    place.write(clone.directory / "index.js", "2\n")
-    place.write(clone.path / "a.txt", "beside it\n")
+    project.write(clone.directory / "index.js", "2\n")
+    project.write(clone.path / "a.txt", "beside it\n")
     assert (await part.merge(clone, "ada's work")).commits == 1
-    assert (place.repository / "packages/web/index.js").read_text() == "2\n"
-    assert (place.repository / "a.txt").read_text() == "beside it\n"
+    assert (project.repository / "packages/web/index.js").read_text() == "2\n"
+    assert (project.repository / "a.txt").read_text() == "beside it\n"
 
 
 @pytest.mark.torture  # below are merges that are killed
-async def test_a_merge_that_was_cut_off_anywhere_is_carried_out_by_making_it_again(place: World) -> None:
-    place.write(place.repository / "gone.txt", "gone\n")
-    head = place.commit(place.repository, "second")
-    clone = await place.work("ada", "sub/b.txt", "b\n")
-    place.write(clone.path / "a.txt", "changed\n")
+async def test_a_merge_that_was_cut_off_anywhere_is_carried_out_by_making_it_again(project: ClonedProject) -> None:
+    project.write(project.repository / "gone.txt", "gone\n")
+    head = project.commit(project.repository, "second")
+    clone = await project.work("ada", "sub/b.txt", "b\n")
+    project.write(clone.path / "a.txt", "changed\n")
     (clone.path / "gone.txt").unlink()
-    place.commit(clone.path, "more")
-    whole = place.directory / "whole"
-    shutil.copytree(place.repository, whole)
+    project.commit(clone.path, "more")
+    whole = project.directory / "whole"
+    shutil.copytree(project.repository, whole)
     for done in ("one file", "files", "files and index", "everything but files"):
-        shutil.rmtree(place.repository)
-        shutil.copytree(whole, place.repository)
-        place.workspaces = Workspaces(place.repository, place.directory / "clones", place.environ)  # a process anew
-        assert (await place.workspaces.merge(clone, "ada's work")).commits == 2
-        place.git("update-ref", "HEAD", head)
+        shutil.rmtree(project.repository)
+        shutil.copytree(whole, project.repository)
+        project.workspaces = Workspaces(
+            project.repository, project.directory / "clones", project.environ
+        )  # a process anew
+        assert (await project.workspaces.merge(clone, "ada's work")).commits == 2
+        project.git("update-ref", "HEAD", head)
         if done == "one file":
-            place.git("reset", "-q", "--hard")
-            place.write(place.repository / "a.txt", "changed\n")
+            project.git("reset", "-q", "--hard")
+            project.write(project.repository / "a.txt", "changed\n")
         elif done == "files":
-            place.git("read-tree", "HEAD")
+            project.git("read-tree", "HEAD")
         elif done == "everything but files":
-            shutil.copy(whole / "a.txt", place.repository)
-        assert (await place.workspaces.merge(clone, "ada's work")).commits == 2
-        assert (place.repository / "a.txt").read_text() == "changed\n"
-        assert not (place.repository / "gone.txt").exists()
-        assert place.git("status", "--porcelain") == ""
+            shutil.copy(whole / "a.txt", project.repository)
+        assert (await project.workspaces.merge(clone, "ada's work")).commits == 2
+        assert (project.repository / "a.txt").read_text() == "changed\n"
+        assert not (project.repository / "gone.txt").exists()
+        assert project.git("status", "--porcelain") == ""
 
 
 KILLED = """
@@ -320,16 +326,16 @@ asyncio.run(workspaces.merge(replace(clone, path=Path(clone.path)), "ada's work"
 order, then the index."""
 
 
-async def killed_merge(place: World, moment: str, *full: str) -> Clone:
+async def killed_merge(project: ClonedProject, moment: str, *full: str) -> Clone:
     """The clone whose work it is; where the disk is ``full`` the process ends by itself."""
-    ada = await place.work("ada", "one.txt", "1\n")
-    place.write(ada.path / "two.txt", "2\n")
-    place.commit(ada.path, "two")
+    ada = await project.work("ada", "one.txt", "1\n")
+    project.write(ada.path / "two.txt", "2\n")
+    project.commit(ada.path, "two")
     facts = json.dumps({**asdict(ada), "path": str(ada.path)})
-    script = place.directory / "killed.py"
+    script = project.directory / "killed.py"
     script.write_text(KILLED)
-    words = (moment, str(place.repository), str(place.directory / "clones"), facts, *full)
-    merging = partial(forked.run, "ccswarm", words, cwd=place.directory, env=place.environ, script=str(script))
+    words = (moment, str(project.repository), str(project.directory / "clones"), facts, *full)
+    merging = partial(forked.run, "ccswarm", words, cwd=project.directory, env=project.environ, script=str(script))
     code, _, said = await asyncio.to_thread(merging)
     assert code == (1 if full else -signal.SIGKILL)
     assert not full or (b"Conflict: " in said and b"No space left on device" in said)
@@ -337,56 +343,58 @@ async def killed_merge(place: World, moment: str, *full: str) -> Clone:
 
 
 @pytest.mark.parametrize("moment", first(("one.txt", "two.txt", "index"), "two.txt", "index"))
-async def test_the_rest_of_a_merge_whose_process_was_killed_is_done_by_the_next(place: World, moment: str) -> None:
-    ada, bob = await killed_merge(place, moment), await place.work("bob", "b.txt", "b\n")
-    assert place.git("status", "--porcelain", "--", "one.txt", "two.txt") or moment == "one.txt", "it is half done"
-    await place.workspaces.require_ready()
-    assert place.git("status", "--porcelain") == "", "nothing of it lies about"
-    assert place.git("show", "HEAD:two.txt") == "2"
-    assert (await place.workspaces.merge(bob, "bob's work")).commits == 1
-    assert (await place.workspaces.merge(ada, "ada's work")).commits == 0
-    assert place.git("log", "--format=%s", "--first-parent") == "bob's work\nada's work\nfirst"
-    assert not list((place.directory / "clones").glob(".*-*"))
+async def test_the_rest_of_a_merge_whose_process_was_killed_is_done_by_the_next(
+    project: ClonedProject, moment: str
+) -> None:
+    ada, bob = await killed_merge(project, moment), await project.work("bob", "b.txt", "b\n")
+    assert project.git("status", "--porcelain", "--", "one.txt", "two.txt") or moment == "one.txt", "it is half done"
+    await project.workspaces.require_ready()
+    assert project.git("status", "--porcelain") == "", "nothing of it lies about"
+    assert project.git("show", "HEAD:two.txt") == "2"
+    assert (await project.workspaces.merge(bob, "bob's work")).commits == 1
+    assert (await project.workspaces.merge(ada, "ada's work")).commits == 0
+    assert project.git("log", "--format=%s", "--first-parent") == "bob's work\nada's work\nfirst"
+    assert not list((project.directory / "clones").glob(".*-*"))
 
 
-async def test_the_rest_of_a_merge_that_the_disk_had_no_room_for_is_done_by_the_next(place: World) -> None:
-    ada = await killed_merge(place, "two.txt", "full")
-    assert place.git("status", "--porcelain", "--", "one.txt"), "it is half done"
-    assert (await place.workspaces.merge(ada, "ada's work")).commits == 2
-    assert place.git("status", "--porcelain") == ""
+async def test_the_rest_of_a_merge_that_the_disk_had_no_room_for_is_done_by_the_next(project: ClonedProject) -> None:
+    ada = await killed_merge(project, "two.txt", "full")
+    assert project.git("status", "--porcelain", "--", "one.txt"), "it is half done"
+    assert (await project.workspaces.merge(ada, "ada's work")).commits == 2
+    assert project.git("status", "--porcelain") == ""
 
 
-async def test_who_makes_a_merge_again_does_its_rest_but_over_nothing_of_a_persons(place: World) -> None:
-    ada = await killed_merge(place, "two.txt")
-    place.write(place.repository / "one.txt", "mine\n")
+async def test_who_makes_a_merge_again_does_its_rest_but_over_nothing_of_a_persons(project: ClonedProject) -> None:
+    ada = await killed_merge(project, "two.txt")
+    project.write(project.repository / "one.txt", "mine\n")
     with pytest.raises(Conflict, match=r"uncommitted files in the way: one\.txt"):
-        await place.workspaces.merge(ada, "ada's work")
-    assert (place.repository / "one.txt").read_text() == "mine\n"
-    (place.repository / "one.txt").unlink()
-    assert (await place.workspaces.merge(ada, "ada's work")).commits == 2
-    assert place.git("status", "--porcelain") == ""
+        await project.workspaces.merge(ada, "ada's work")
+    assert (project.repository / "one.txt").read_text() == "mine\n"
+    (project.repository / "one.txt").unlink()
+    assert (await project.workspaces.merge(ada, "ada's work")).commits == 2
+    assert project.git("status", "--porcelain") == ""
 
 
-async def test_what_the_person_staged_or_is_doing_with_git_is_not_overrun(place: World) -> None:
-    clone = await place.work("ada", "b.txt", "b\n")
-    place.write(place.repository / "c.txt", "mine\n")
-    place.git("add", "c.txt")
+async def test_what_the_person_staged_or_is_doing_with_git_is_not_overrun(project: ClonedProject) -> None:
+    clone = await project.work("ada", "b.txt", "b\n")
+    project.write(project.repository / "c.txt", "mine\n")
+    project.git("add", "c.txt")
     with pytest.raises(Conflict, match=r"uncommitted changes: c\.txt"):
-        await place.workspaces.merge(clone, "ada's work")
-    place.git("reset", "-q")
-    place.write(place.repository / "b.txt", "mine\n")
-    place.git("add", "b.txt")
+        await project.workspaces.merge(clone, "ada's work")
+    project.git("reset", "-q")
+    project.write(project.repository / "b.txt", "mine\n")
+    project.git("add", "b.txt")
     with pytest.raises(Conflict, match=r"uncommitted changes: b\.txt"):
-        await place.workspaces.merge(clone, "ada's work")
-    place.git("reset", "-q")
-    (place.repository / "b.txt").unlink()
-    lock = place.repository / ".git/index.lock"
+        await project.workspaces.merge(clone, "ada's work")
+    project.git("reset", "-q")
+    (project.repository / "b.txt").unlink()
+    lock = project.repository / ".git/index.lock"
     lock.touch()
     with pytest.raises(Conflict, match="another git is at work") as caught:
-        await place.workspaces.merge(clone, "ada's work")
+        await project.workspaces.merge(clone, "ada's work")
     assert str(lock) in caught.value.suggestion
     lock.unlink()
-    assert (await place.workspaces.merge(clone, "ada's work")).commits == 1
+    assert (await project.workspaces.merge(clone, "ada's work")).commits == 1
     assert not lock.exists()
 
 
@@ -401,189 +409,191 @@ sys.stdin.read()
 """
 
 
-async def test_a_lock_that_a_killed_merge_left_is_in_nobodys_way(place: World) -> None:
-    clone, lock = await place.work("ada", "b.txt", "b\n"), place.repository / ".git/index.lock"
+async def test_a_lock_that_a_killed_merge_left_is_in_nobodys_way(project: ClonedProject) -> None:
+    clone, lock = await project.work("ada", "b.txt", "b\n"), project.repository / ".git/index.lock"
     words = (sys.executable, "-c", HOLDS, str(lock.parent))
     holder = await asyncio.create_subprocess_exec(*words, stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE)
     assert holder.stdout
     assert await holder.stdout.readline() == b"held\n"
     with pytest.raises(Conflict, match="another git is at work"):
-        await place.workspaces.merge(clone, "ada's work")
+        await project.workspaces.merge(clone, "ada's work")
     holder.kill()
     await holder.communicate()
     assert lock.exists()
-    assert (await place.workspaces.merge(clone, "ada's work")).commits == 1
+    assert (await project.workspaces.merge(clone, "ada's work")).commits == 1
     assert not lock.exists()
-    assert place.git("status", "--porcelain") == ""
+    assert project.git("status", "--porcelain") == ""
 
 
-async def test_another_git_that_is_at_work_for_a_moment_is_waited_for(place: World) -> None:
-    clone, lock = await place.work("ada", "b.txt", "b\n"), place.repository / ".git/index.lock"
-    patient = Workspaces(place.repository, place.directory / "clones", place.environ, lock_seconds=BOUND_SECONDS)
+async def test_another_git_that_is_at_work_for_a_moment_is_waited_for(project: ClonedProject) -> None:
+    clone, lock = await project.work("ada", "b.txt", "b\n"), project.repository / ".git/index.lock"
+    patient = Workspaces(project.repository, project.directory / "clones", project.environ, lock_seconds=BOUND_SECONDS)
     lock.touch()
     asyncio.get_running_loop().call_later(0.2, lock.unlink)
     assert (await patient.merge(clone, "ada's work")).commits == 1
 
 
-async def test_what_git_says_of_a_full_disk_is_a_persons_to_see_to(place: World) -> None:
+async def test_what_git_says_of_a_full_disk_is_a_persons_to_see_to(project: ClonedProject) -> None:
     """While it is committed, and while it is shown to gates."""
-    clone, git = await place.work("ada", "b.txt", "b\n"), place.directory / "full/git"
-    commit = await place.workspaces.commit(clone, "work")
-    place.write(clone.path / "c.txt", "c\n")
+    clone, git = await project.work("ada", "b.txt", "b\n"), project.directory / "full/git"
+    commit = await project.workspaces.commit(clone, "work")
+    project.write(clone.path / "c.txt", "c\n")
     said = 'echo "fatal: x: No space left on device" >&2; exit 128'
-    place.write(git, f'#!/bin/sh\ncase $* in *read-tree*) {said};; esac\nexec {shutil.which("git")} "$@"\n')
+    project.write(git, f'#!/bin/sh\ncase $* in *read-tree*) {said};; esac\nexec {shutil.which("git")} "$@"\n')
     git.chmod(0o755)
-    environ = {**place.environ, "PATH": f"{git.parent}:{place.environ['PATH']}"}
-    within = Workspaces(place.repository, place.directory / "clones", environ)
+    environ = {**project.environ, "PATH": f"{git.parent}:{project.environ['PATH']}"}
+    within = Workspaces(project.repository, project.directory / "clones", environ)
     for done in (within.commit(clone, "more"), within.copy(clone, commit, "gates")):
         with pytest.raises(Conflict, match="No space left on device") as caught:
             await done
         assert "check free disk space" in caught.value.suggestion
 
 
-async def test_a_sparse_checkout_is_merged_into_by_hand(place: World) -> None:
-    clone = await place.work("ada", "b.txt", "b\n")
-    place.git("sparse-checkout", "set", "nothing")
+async def test_a_sparse_checkout_is_merged_into_by_hand(project: ClonedProject) -> None:
+    clone = await project.work("ada", "b.txt", "b\n")
+    project.git("sparse-checkout", "set", "nothing")
     with pytest.raises(Conflict, match="sparse checkout") as caught:
-        await place.workspaces.merge(clone, "ada's work")
+        await project.workspaces.merge(clone, "ada's work")
     assert f"git merge {clone.ref}" in caught.value.suggestion
 
 
-async def test_work_is_merged_into_what_was_checked_out_when_it_began_and_nothing_else(place: World) -> None:
-    place.git("branch", "old")
-    place.write(place.repository / "new.txt", "new\n")
-    place.commit(place.repository, "new")
-    clone, idle = await place.work("ada", "b.txt", "b\n"), await place.workspaces.clone("run_1", "bob")
+async def test_work_is_merged_into_what_was_checked_out_when_it_began_and_nothing_else(project: ClonedProject) -> None:
+    project.git("branch", "old")
+    project.write(project.repository / "new.txt", "new\n")
+    project.commit(project.repository, "new")
+    clone, idle = await project.work("ada", "b.txt", "b\n"), await project.workspaces.clone("run_1", "bob")
     for elsewhere, called in (("old", "the branch old"), ("--detach", "no branch")):
-        place.git("checkout", "-q", elsewhere)
+        project.git("checkout", "-q", elsewhere)
         with pytest.raises(Conflict, match=f"began on the branch main, but .* has {called} checked out$") as caught:
-            await place.workspaces.merge(clone, "ada's work")
+            await project.workspaces.merge(clone, "ada's work")
         assert "check out the branch main again, or merge by hand" in caught.value.suggestion
-        assert (await place.workspaces.merge(idle, "nothing")).commits == 0, "what is checked out lacks its base"
-        assert (await place.workspaces.leave_on_branch(idle, idle.base))[1], "and needs no branch"
-    assert place.git("rev-parse", "old") == place.git("rev-parse", "main~1")
-    assert await place.workspaces.clone("run_1", "ada") == clone, "wherever it is looked for"
-    place.git("checkout", "-q", "main")
-    assert (await place.workspaces.merge(clone, "ada's work")).commits == 1
-    assert place.git("status", "--porcelain") == ""
+        assert (await project.workspaces.merge(idle, "nothing")).commits == 0, "what is checked out lacks its base"
+        assert (await project.workspaces.leave_on_branch(idle, idle.base))[1], "and needs no branch"
+    assert project.git("rev-parse", "old") == project.git("rev-parse", "main~1")
+    assert await project.workspaces.clone("run_1", "ada") == clone, "wherever it is looked for"
+    project.git("checkout", "-q", "main")
+    assert (await project.workspaces.merge(clone, "ada's work")).commits == 1
+    assert project.git("status", "--porcelain") == ""
 
 
-async def test_what_a_person_took_out_meanwhile_does_not_come_back_with_work(place: World) -> None:
-    place.write(place.repository / "unwanted.txt", "unwanted\n")
-    unwanted = place.commit(place.repository, "unwanted")
-    clone, idle = await place.work("ada", "b.txt", "b\n"), await place.workspaces.clone("run_1", "bob")
-    place.git("reset", "-q", "--hard", "HEAD~1")
+async def test_what_a_person_took_out_meanwhile_does_not_come_back_with_work(project: ClonedProject) -> None:
+    project.write(project.repository / "unwanted.txt", "unwanted\n")
+    unwanted = project.commit(project.repository, "unwanted")
+    clone, idle = await project.work("ada", "b.txt", "b\n"), await project.workspaces.clone("run_1", "bob")
+    project.git("reset", "-q", "--hard", "HEAD~1")
     for beside in ("", "beside"):
         if beside:
-            place.write(place.repository / "beside.txt", "beside\n")
-            place.commit(place.repository, beside)
-        before = place.git("rev-parse", "main")
+            project.write(project.repository / "beside.txt", "beside\n")
+            project.commit(project.repository, beside)
+        before = project.git("rev-parse", "main")
         with pytest.raises(
             Conflict,
             match=f"with {unwanted[:12]}, which is no longer part of what is checked out in .*, the branch main$",
         ) as caught:
-            await place.workspaces.merge(clone, "ada's work")
-        assert (place.git("rev-parse", "main"), place.git("status", "--porcelain")) == (before, "")
-    assert (await place.workspaces.merge(idle, "nothing")).commits == 0
-    assert not (place.repository / "unwanted.txt").exists()
-    place.git(*caught.value.suggestion.partition(": git ")[2].split(), "--no-edit")
-    assert (await place.workspaces.merge(clone, "ada's work")).commits == 0, "the person let it come back"
-    assert (place.repository / "b.txt").exists()
+            await project.workspaces.merge(clone, "ada's work")
+        assert (project.git("rev-parse", "main"), project.git("status", "--porcelain")) == (before, "")
+    assert (await project.workspaces.merge(idle, "nothing")).commits == 0
+    assert not (project.repository / "unwanted.txt").exists()
+    project.git(*caught.value.suggestion.partition(": git ")[2].split(), "--no-edit")
+    assert (await project.workspaces.merge(clone, "ada's work")).commits == 0, "the person let it come back"
+    assert (project.repository / "b.txt").exists()
 
 
-async def test_a_clone_is_not_made_of_what_lacks_the_work_it_needs(place: World) -> None:
-    place.git("branch", "old")
-    ada = await place.work("ada", "b.txt", "b\n")
-    commit = await place.workspaces.commit(ada, "ada's work")
-    assert (await place.workspaces.merge(ada, "ada's work", commit=commit)).commits == 1
-    await place.workspaces.forget(ada)
-    whole = await place.workspaces.clone("run_1", "bob")
-    await place.workspaces.require_merged(whole, {"one": commit})
-    place.git("checkout", "-q", "old")
+async def test_a_clone_is_not_made_of_what_lacks_the_work_it_needs(project: ClonedProject) -> None:
+    project.git("branch", "old")
+    ada = await project.work("ada", "b.txt", "b\n")
+    commit = await project.workspaces.commit(ada, "ada's work")
+    assert (await project.workspaces.merge(ada, "ada's work", commit=commit)).commits == 1
+    await project.workspaces.forget(ada)
+    whole = await project.workspaces.clone("run_1", "bob")
+    await project.workspaces.require_merged(whole, {"one": commit})
+    project.git("checkout", "-q", "old")
     for lacking in (commit, "1" * len(commit)):
-        clone = await place.workspaces.clone("run_1", "cy")
+        clone = await project.workspaces.clone("run_1", "cy")
         with pytest.raises(Conflict, match=f"'one' was merged as {lacking[:12]}, .* the branch old$") as caught:
-            await place.workspaces.require_merged(clone, {"one": lacking})
+            await project.workspaces.require_merged(clone, {"one": lacking})
         assert not clone.path.exists()
         assert f"git merge {lacking[:12]}" in caught.value.suggestion
-    assert "cy" not in place.git("for-each-ref")
+    assert "cy" not in project.git("for-each-ref")
 
 
-async def test_work_on_a_shallow_clone_is_merged(place: World, tmp_path: Path) -> None:
-    place.write(place.repository / "c.txt", "c\n")
-    place.commit(place.repository, "second")
-    place.git("clone", "-q", "--depth", "1", f"file://{place.repository}", str(tmp_path / "shallow"))
-    place.repository = tmp_path / "shallow"
-    place.workspaces = Workspaces(place.repository, tmp_path / "clones", place.environ)
-    ada, bob = await place.work("ada", "b.txt", "b\n"), await place.work("bob", "d.txt", "d\n")
+async def test_work_on_a_shallow_clone_is_merged(project: ClonedProject, tmp_path: Path) -> None:
+    project.write(project.repository / "c.txt", "c\n")
+    project.commit(project.repository, "second")
+    project.git("clone", "-q", "--depth", "1", f"file://{project.repository}", str(tmp_path / "shallow"))
+    project.repository = tmp_path / "shallow"
+    project.workspaces = Workspaces(project.repository, tmp_path / "clones", project.environ)
+    ada, bob = await project.work("ada", "b.txt", "b\n"), await project.work("bob", "d.txt", "d\n")
     for clone in (ada, bob):
-        commit = await place.workspaces.commit(clone, "work")
-        copy = await place.workspaces.copy(clone, commit, "gates")
+        commit = await project.workspaces.commit(clone, "work")
+        copy = await project.workspaces.copy(clone, commit, "gates")
         assert (copy.path / "c.txt").exists()
-        assert (await place.workspaces.merge(clone, "work", commit=commit)).commits == 1
-        assert (await place.workspaces.difference(clone.base, commit)).added == 1
-    assert place.git("status", "--porcelain") == ""
-    assert place.git("rev-list", "--count", "HEAD") == "5"
+        assert (await project.workspaces.merge(clone, "work", commit=commit)).commits == 1
+        assert (await project.workspaces.difference(clone.base, commit)).added == 1
+    assert project.git("status", "--porcelain") == ""
+    assert project.git("rev-list", "--count", "HEAD") == "5"
 
 
-async def test_what_would_keep_work_from_being_merged_is_found_before_it_is_done(place: World) -> None:
-    await place.workspaces.require_ready()
-    place.git("sparse-checkout", "set", "nothing")
+async def test_what_would_keep_work_from_being_merged_is_found_before_it_is_done(project: ClonedProject) -> None:
+    await project.workspaces.require_ready()
+    project.git("sparse-checkout", "set", "nothing")
     with pytest.raises(Conflict, match="sparse checkout") as caught:
-        await place.workspaces.require_ready()
-    await place.workspaces.require_ready(merges=False)
-    place.git(*caught.value.suggestion.partition(",")[0].split()[1:])
-    await place.workspaces.require_ready()
-    nobody = {name: value for name, value in place.environ.items() if not name.startswith("GIT_")}
-    place.git("config", "user.useConfigOnly", "true")
+        await project.workspaces.require_ready()
+    await project.workspaces.require_ready(merges=False)
+    project.git(*caught.value.suggestion.partition(",")[0].split()[1:])
+    await project.workspaces.require_ready()
+    nobody = {name: value for name, value in project.environ.items() if not name.startswith("GIT_")}
+    project.git("config", "user.useConfigOnly", "true")
     for merges in (True, False):
         with pytest.raises(Conflict, match="git has no author for commits in "):
-            await Workspaces(place.repository, place.directory / "x", nobody).require_ready(merges=merges)
+            await Workspaces(project.repository, project.directory / "x", nobody).require_ready(merges=merges)
 
 
-async def test_a_branch_may_have_the_name_that_those_of_clones_begin_with(place: World) -> None:
-    place.git("checkout", "-q", "-b", "agent")
-    clone = await place.work("ada", "b.txt", "b\n")
-    assert (await place.workspaces.merge(clone, "ada's work")).commits == 1
-    assert place.git("rev-parse", "--abbrev-ref", "HEAD") == "agent"
+async def test_a_branch_may_have_the_name_that_those_of_clones_begin_with(project: ClonedProject) -> None:
+    project.git("checkout", "-q", "-b", "agent")
+    clone = await project.work("ada", "b.txt", "b\n")
+    assert (await project.workspaces.merge(clone, "ada's work")).commits == 1
+    assert project.git("rev-parse", "--abbrev-ref", "HEAD") == "agent"
 
 
-async def test_attributes_of_the_person_decide_how_files_are_merged(place: World) -> None:
-    place.write(place.repository / ".gitattributes", "*.log merge=union\n*.lock -merge\n")
+async def test_attributes_of_the_person_decide_how_files_are_merged(project: ClonedProject) -> None:
+    project.write(project.repository / ".gitattributes", "*.log merge=union\n*.lock -merge\n")
     for name in ("x.log", "x.lock"):
-        place.write(place.repository / name, "one\n")
-    place.commit(place.repository, "both")
-    clone = await place.work("ada", "x.log", "one\nada's\n")
-    place.write(place.repository / "x.log", "one\nours\n")
-    place.commit(place.repository, "ours")
-    assert (await place.workspaces.merge(clone, "ada's work")).commits == 1
-    assert sorted((place.repository / "x.log").read_text().split()) == ["ada's", "one", "ours"]
+        project.write(project.repository / name, "one\n")
+    project.commit(project.repository, "both")
+    clone = await project.work("ada", "x.log", "one\nada's\n")
+    project.write(project.repository / "x.log", "one\nours\n")
+    project.commit(project.repository, "ours")
+    assert (await project.workspaces.merge(clone, "ada's work")).commits == 1
+    assert sorted((project.repository / "x.log").read_text().split()) == ["ada's", "one", "ours"]
 
 
-async def test_variables_that_lead_git_elsewhere_are_not_passed_on(place: World) -> None:
+async def test_variables_that_lead_git_elsewhere_are_not_passed_on(project: ClonedProject) -> None:
     """As where a hook of git started it all."""
     astray = dict.fromkeys(("GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_OBJECT_DIRECTORY"), "/nowhere")
-    place.workspaces = Workspaces(place.repository, place.directory / "clones", {**place.environ, **astray})
-    clone = await place.work("ada", "b.txt", "b\n")
-    assert (await place.workspaces.merge(clone, "ada's work")).commits == 1
+    project.workspaces = Workspaces(project.repository, project.directory / "clones", {**project.environ, **astray})
+    clone = await project.work("ada", "b.txt", "b\n")
+    assert (await project.workspaces.merge(clone, "ada's work")).commits == 1
 
 
-async def test_a_directory_without_a_repository_says_so(place: World, tmp_path: Path) -> None:
-    bare = Workspaces(tmp_path / "clones", tmp_path / "x", place.environ)
+async def test_a_directory_without_a_repository_says_so(project: ClonedProject, tmp_path: Path) -> None:
+    bare = Workspaces(tmp_path / "clones", tmp_path / "x", project.environ)
     assert not await bare.is_repository()
     (tmp_path / "clones").mkdir()
     assert not await bare.is_repository()
-    assert await place.workspaces.is_repository()
+    assert await project.workspaces.is_repository()
     with pytest.raises(WorkspaceUnusable, match=r"git rev-parse in .*not a git repository"):
         await bare.clone("run_1", "ada")
-    assert not await Workspaces(place.repository, tmp_path / "x", {"PATH": "/nowhere"}).is_repository()
+    assert not await Workspaces(project.repository, tmp_path / "x", {"PATH": "/nowhere"}).is_repository()
 
 
-async def test_a_branch_in_the_way_of_those_that_work_is_left_on_is_found_before_any_work(place: World) -> None:
-    place.git("branch", "ccswarm")
-    await place.workspaces.require_ready()
+async def test_a_branch_in_the_way_of_those_that_work_is_left_on_is_found_before_any_work(
+    project: ClonedProject,
+) -> None:
+    project.git("branch", "ccswarm")
+    await project.workspaces.require_ready()
     with pytest.raises(Conflict, match="has a branch 'ccswarm'") as caught:
-        await place.workspaces.require_ready(merges=False)
+        await project.workspaces.require_ready(merges=False)
     assert caught.value.suggestion.startswith("git branch -m ccswarm another-name")
-    place.git("branch", "-m", "ccswarm", "another-name")
-    await place.workspaces.require_ready(merges=False)
+    project.git("branch", "-m", "ccswarm", "another-name")
+    await project.workspaces.require_ready(merges=False)

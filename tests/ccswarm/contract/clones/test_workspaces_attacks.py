@@ -25,7 +25,7 @@ from ccswarm.clones.git import Git
 from ccswarm.errors import Conflict, WorkRefused, WorkspaceUnusable
 from ccswarm.system.bounded_process import Bounds, OutOfTime, time_limit
 from ccswarm.system.untrusted_tree import UntrustedTree
-from tests.ccswarm.support.clones import World
+from tests.ccswarm.support.clones import ClonedProject
 from tests.ccswarm.support.clones_commands import BY_GIT, BY_LINKS, EVIL, Tree, X, lay
 from tests.support.bounds import BOUND_SECONDS
 from tests.support.products import first
@@ -36,117 +36,119 @@ SECRET = "the-secret-of-the-host"
 
 
 @pytest.fixture
-def place(tmp_path: Path) -> World:
-    world = World(tmp_path)
-    world.write(tmp_path / "outside/key", SECRET)
-    return world
+def cloned(tmp_path: Path) -> ClonedProject:
+    project = ClonedProject(tmp_path)
+    project.write(tmp_path / "outside/key", SECRET)
+    return project
 
 
-async def refusal(place: World, clone: Clone) -> str:
+async def refusal(cloned: ClonedProject, clone: Clone) -> str:
     """Why nothing is taken over, while nothing was lost."""
-    head = place.git("rev-parse", "HEAD")
+    head = cloned.git("rev-parse", "HEAD")
     with pytest.raises(WorkRefused) as caught:
-        await place.workspaces.merge(clone, "its work")
+        await cloned.workspaces.merge(clone, "its work")
     assert str(clone.path) in caught.value.suggestion
-    assert (place.git("rev-parse", "HEAD"), place.git("status", "--porcelain")) == (head, "")
+    assert (cloned.git("rev-parse", "HEAD"), cloned.git("status", "--porcelain")) == (head, "")
     return caught.value.message
 
 
-def trap(place: World, name: str) -> str:
+def trap(cloned: ClonedProject, name: str) -> str:
     """A command that leaves a trace when something runs it."""
-    return f"sh -c 'echo {name} >>{place.directory}/ran; cat'"
+    return f"sh -c 'echo {name} >>{cloned.directory}/ran; cat'"
 
 
-def nothing_ran(place: World) -> bool:
-    return not (place.directory / "ran").exists()
+def nothing_ran(cloned: ClonedProject) -> bool:
+    return not (cloned.directory / "ran").exists()
 
 
-def nested(place: World, at: Path) -> None:
+def nested(cloned: ClonedProject, at: Path) -> None:
     """A repository whose file looks changed, and whose clean filter is a program."""
     at.mkdir(parents=True)
-    place.git("init", "-q", at=at)
-    place.write(at / "f", "x\n")
-    place.write(at / ".gitattributes", "* filter=evil\n")
-    place.commit(at, "inner")
-    place.git("config", "filter.evil.clean", trap(place, "clean"), at=at)
-    place.git("config", "core.fsmonitor", trap(place, "fsmonitor"), at=at)
+    cloned.git("init", "-q", at=at)
+    cloned.write(at / "f", "x\n")
+    cloned.write(at / ".gitattributes", "* filter=evil\n")
+    cloned.commit(at, "inner")
+    cloned.git("config", "filter.evil.clean", trap(cloned, "clean"), at=at)
+    cloned.git("config", "core.fsmonitor", trap(cloned, "fsmonitor"), at=at)
     os.utime(at / "f", (0, 0))
 
 
 @pytest.mark.corners
 @pytest.mark.parametrize("added", [True, False])
 @pytest.mark.parametrize("inner", ["sub", "a/b/sub", "sub/of/sub"])
-async def test_a_repository_inside_is_refused_by_name_and_never_asked(place: World, inner: str, added: bool) -> None:
-    clone = await place.work("ada", "b.txt", "b\n")
-    nested(place, clone.path / inner)
+async def test_a_repository_inside_is_refused_by_name_and_never_asked(
+    cloned: ClonedProject, inner: str, added: bool
+) -> None:
+    clone = await cloned.work("ada", "b.txt", "b\n")
+    nested(cloned, clone.path / inner)
     if inner == "sub/of/sub":
-        nested(place, clone.path / "sub/deeper")
+        nested(cloned, clone.path / "sub/deeper")
     if added:
-        place.git("-c", "protocol.file.allow=always", "add", inner, at=clone.path)
-        place.git("commit", "-qm", "a link to it", at=clone.path)
+        cloned.git("-c", "protocol.file.allow=always", "add", inner, at=clone.path)
+        cloned.git("commit", "-qm", "a link to it", at=clone.path)
         os.utime(clone.path / inner / "f", (0, 0))
-    (place.directory / "ran").unlink(missing_ok=True)
-    assert inner.partition("/")[0] in await refusal(place, clone)
-    assert nothing_ran(place)
+    (cloned.directory / "ran").unlink(missing_ok=True)
+    assert inner.partition("/")[0] in await refusal(cloned, clone)
+    assert nothing_ran(cloned)
 
 
 @pytest.mark.corners
 @pytest.mark.parametrize("name", [".git", ".GIT", ".Git ", "git~1", ".g\u200cit", ".git."])
 @pytest.mark.parametrize("kind", ["file", "directory", "link"])
-async def test_whatever_some_file_system_takes_for_git_is_refused(place: World, name: str, kind: str) -> None:
-    clone = await place.work("ada", "b.txt", "b\n")
-    place.write(clone.path / "sub/f", "f\n")
+async def test_whatever_some_file_system_takes_for_git_is_refused(cloned: ClonedProject, name: str, kind: str) -> None:
+    clone = await cloned.work("ada", "b.txt", "b\n")
+    cloned.write(clone.path / "sub/f", "f\n")
     at = clone.path / "sub" / name
     if kind == "directory":
-        place.write(at / "config", "[core]\n")
+        cloned.write(at / "config", "[core]\n")
     elif kind == "link":
-        at.symlink_to(place.repository / ".git")
+        at.symlink_to(cloned.repository / ".git")
     else:
-        at.write_text(f"gitdir: {place.repository}/.git\n")
-    assert "sub" in await refusal(place, clone)
+        at.write_text(f"gitdir: {cloned.repository}/.git\n")
+    assert "sub" in await refusal(cloned, clone)
 
 
-async def test_a_repository_in_an_ignored_directory_is_none_of_ours(place: World) -> None:
-    clone = await place.work("ada", ".gitignore", ".venv/\n/tools\n")
-    nested(place, clone.path / ".venv/src/pkg")
-    nested(place, clone.path / "tools")
-    assert (await place.workspaces.merge(clone, "its work")).commits == 1
-    assert nothing_ran(place)
+async def test_a_repository_in_an_ignored_directory_is_none_of_ours(cloned: ClonedProject) -> None:
+    clone = await cloned.work("ada", ".gitignore", ".venv/\n/tools\n")
+    nested(cloned, clone.path / ".venv/src/pkg")
+    nested(cloned, clone.path / "tools")
+    assert (await cloned.workspaces.merge(clone, "its work")).commits == 1
+    assert nothing_ran(cloned)
 
 
-async def test_a_link_to_a_commit_elsewhere_is_refused(place: World) -> None:
-    clone = await place.work("ada", "b.txt", "b\n")
-    place.git("update-index", "--add", "--cacheinfo", f"160000,{'1' * 40},lib", at=clone.path)
-    place.git("commit", "-qm", "lib", at=clone.path)
-    assert re.search(r"another repository was added.*: lib", await refusal(place, clone))
+async def test_a_link_to_a_commit_elsewhere_is_refused(cloned: ClonedProject) -> None:
+    clone = await cloned.work("ada", "b.txt", "b\n")
+    cloned.git("update-index", "--add", "--cacheinfo", f"160000,{'1' * 40},lib", at=clone.path)
+    cloned.git("commit", "-qm", "lib", at=clone.path)
+    assert re.search(r"another repository was added.*: lib", await refusal(cloned, clone))
 
 
-async def test_the_persons_submodules_stay_as_they_are(place: World) -> None:
-    nested(place, place.directory / "library")
-    place.git("-c", "protocol.file.allow=always", "submodule", "add", "-q", str(place.directory / "library"), "lib")
-    place.git("commit", "-qm", "a submodule")
-    (place.directory / "ran").unlink(missing_ok=True)
-    clone = await place.work("ada", "b.txt", "b\n")
-    assert (await place.workspaces.merge(clone, "its work")).commits == 1
-    assert place.git("ls-files", "-s", "lib").startswith("160000")
-    place.write(clone.path / "lib/f", "written where the submodule would be\n")
-    assert "'lib' is a submodule" in await refusal(place, clone)
-    shutil.copytree(place.directory / "library/.git", clone.path / "lib/.git")
-    assert "lib" in await refusal(place, clone)
-    assert nothing_ran(place)
+async def test_the_persons_submodules_stay_as_they_are(cloned: ClonedProject) -> None:
+    nested(cloned, cloned.directory / "library")
+    cloned.git("-c", "protocol.file.allow=always", "submodule", "add", "-q", str(cloned.directory / "library"), "lib")
+    cloned.git("commit", "-qm", "a submodule")
+    (cloned.directory / "ran").unlink(missing_ok=True)
+    clone = await cloned.work("ada", "b.txt", "b\n")
+    assert (await cloned.workspaces.merge(clone, "its work")).commits == 1
+    assert cloned.git("ls-files", "-s", "lib").startswith("160000")
+    cloned.write(clone.path / "lib/f", "written where the submodule would be\n")
+    assert "'lib' is a submodule" in await refusal(cloned, clone)
+    shutil.copytree(cloned.directory / "library/.git", clone.path / "lib/.git")
+    assert "lib" in await refusal(cloned, clone)
+    assert nothing_ran(cloned)
 
 
-async def test_a_repository_without_a_work_tree_is_refused(place: World) -> None:
-    clone = await place.work("ada", "b.txt", "b\n")
-    place.git("init", "-q", "--bare", "docs/evil", at=clone.path)
+async def test_a_repository_without_a_work_tree_is_refused(cloned: ClonedProject) -> None:
+    clone = await cloned.work("ada", "b.txt", "b\n")
+    cloned.git("init", "-q", "--bare", "docs/evil", at=clone.path)
     config = clone.path / "docs/evil/config"
-    config.write_text(config.read_text() + f"[core]\n\tfsmonitor = {trap(place, 'bare')}\n")
-    place.write(clone.path / "docs/evil/objects/keep", "")
-    place.write(clone.path / "docs/evil/refs/keep", "")
-    assert "'docs/evil' is a git repository without a work tree" in await refusal(place, clone)
-    place.commit(clone.path, "and committed")
-    assert "'docs/evil' is a git repository without a work tree" in await refusal(place, clone)
-    assert nothing_ran(place)
+    config.write_text(config.read_text() + f"[core]\n\tfsmonitor = {trap(cloned, 'bare')}\n")
+    cloned.write(clone.path / "docs/evil/objects/keep", "")
+    cloned.write(clone.path / "docs/evil/refs/keep", "")
+    assert "'docs/evil' is a git repository without a work tree" in await refusal(cloned, clone)
+    cloned.commit(clone.path, "and committed")
+    assert "'docs/evil' is a git repository without a work tree" in await refusal(cloned, clone)
+    assert nothing_ran(cloned)
 
 
 HEAD = "ref: refs/heads/main\n"
@@ -177,21 +179,21 @@ NO_WORK_TREE: dict[str, tuple[Tree, Tree]] = {
     first(NO_WORK_TREE, "split by commondir", "stores that are links", "all but hooks of the person", "at the top"),
 )
 async def test_parts_of_a_repository_are_refused_wherever_they_come_from(
-    place: World, case: str, ignored: bool
+    cloned: ClonedProject, case: str, ignored: bool
 ) -> None:
     persons, work = NO_WORK_TREE[case]
-    lay(place.repository, persons)
+    lay(cloned.repository, persons)
     if ignored:
-        with (place.repository / ".git/info/exclude").open("a") as file:
+        with (cloned.repository / ".git/info/exclude").open("a") as file:
             file.write("".join(f"/{name}\n" for name in persons))
     elif persons:
-        place.commit(place.repository, "the person's")
-    clone = await place.workspaces.clone("run_1", "ada")
+        cloned.commit(cloned.repository, "the person's")
+    clone = await cloned.workspaces.clone("run_1", "ada")
     lay(clone.path, work)
-    assert "git repository without a work tree" in await refusal(place, clone)
+    assert "git repository without a work tree" in await refusal(cloned, clone)
 
 
-async def test_directories_that_only_look_a_little_like_a_repository_are_merged(place: World) -> None:
+async def test_directories_that_only_look_a_little_like_a_repository_are_merged(cloned: ClonedProject) -> None:
     work = {
         "ui/head/index.ts": "",
         "ui/config/index.ts": "",
@@ -200,77 +202,77 @@ async def test_directories_that_only_look_a_little_like_a_repository_are_merged(
         "c/objects/x": "",
         "c/refs/y": "",
     }
-    clone = await place.workspaces.clone("run_1", "ada")
+    clone = await cloned.workspaces.clone("run_1", "ada")
     lay(clone.path, work)
-    assert (await place.workspaces.merge(clone, "its work")).commits == 1
+    assert (await cloned.workspaces.merge(clone, "its work")).commits == 1
 
 
-async def test_files_that_go_through_a_filter_of_the_person_stay_or_are_refused(place: World) -> None:
+async def test_files_that_go_through_a_filter_of_the_person_stay_or_are_refused(cloned: ClonedProject) -> None:
     """As with Git LFS: the repository holds other bytes than the directory."""
-    place.git("config", "filter.up.clean", "tr a-z A-Z")
-    place.git("config", "--global", "filter.up.smudge", "tr A-Z a-z")
-    place.write(place.repository / ".gitattributes", "*.up filter=up\n")
-    place.write(place.repository / "big.up", "big\n")
-    place.commit(place.repository, "big")
-    assert place.git("show", "HEAD:big.up") == "BIG"
-    clone = await place.workspaces.clone("run_1", "ada")
+    cloned.git("config", "filter.up.clean", "tr a-z A-Z")
+    cloned.git("config", "--global", "filter.up.smudge", "tr A-Z a-z")
+    cloned.write(cloned.repository / ".gitattributes", "*.up filter=up\n")
+    cloned.write(cloned.repository / "big.up", "big\n")
+    cloned.commit(cloned.repository, "big")
+    assert cloned.git("show", "HEAD:big.up") == "BIG"
+    clone = await cloned.workspaces.clone("run_1", "ada")
     assert (clone.path / "big.up").read_text() == "big\n"
-    place.write(clone.path / "b.txt", "b\n")
-    assert (await place.workspaces.merge(clone, "its work")).commits == 1
-    assert place.git("show", "HEAD:big.up") == "BIG"
+    cloned.write(clone.path / "b.txt", "b\n")
+    assert (await cloned.workspaces.merge(clone, "its work")).commits == 1
+    assert cloned.git("show", "HEAD:big.up") == "BIG"
     for name in ("big.up", "own/x"):
-        there = await place.workspaces.clone("run_1", name.replace("/", "."))
-        place.write(there.path / "own/.gitattributes", "* filter=up\n" if name == "own/x" else "")
-        place.write(there.path / name, "changed\n")
-        place.write(there.path / "own/y", "")
-        assert "goes through the filter 'up'" in await refusal(place, there)
+        there = await cloned.workspaces.clone("run_1", name.replace("/", "."))
+        cloned.write(there.path / "own/.gitattributes", "* filter=up\n" if name == "own/x" else "")
+        cloned.write(there.path / name, "changed\n")
+        cloned.write(there.path / "own/y", "")
+        assert "goes through the filter 'up'" in await refusal(cloned, there)
 
 
-async def test_attributes_that_lead_files_to_a_filter_of_the_person_are_merged_by_them(place: World) -> None:
+async def test_attributes_that_lead_files_to_a_filter_of_the_person_are_merged_by_them(cloned: ClonedProject) -> None:
     """Not a byte of the file changes, and the next ``git status`` of the person runs that program on it."""
-    clone = await place.workspaces.clone("run_1", "ada")
-    place.write(clone.path / ".gitattributes", "*.txt filter=up\n*.bat text eol=crlf\n")
-    place.git("config", "--global", "filter.up.clean", trap(place, "clean"))
+    clone = await cloned.workspaces.clone("run_1", "ada")
+    cloned.write(clone.path / ".gitattributes", "*.txt filter=up\n*.bat text eol=crlf\n")
+    cloned.git("config", "--global", "filter.up.clean", trap(cloned, "clean"))
     with pytest.raises(Conflict, match=r"go through the filter 'up' of your git configuration: a\.txt") as caught:
-        await place.workspaces.merge(clone, "its work")
+        await cloned.workspaces.merge(clone, "its work")
     assert f"git merge {clone.ref}" in caught.value.suggestion
-    (place.repository / "a.txt").touch()
-    assert place.git("status", "--porcelain") == ""
-    place.write(clone.path / ".gitattributes", "*.txt filter=others\n*.bat text eol=crlf\n*.up filter=up\n")
-    assert (await place.workspaces.merge(clone, "its work")).commits == 1
-    (place.repository / "a.txt").touch()
-    assert place.git("status", "--porcelain") == ""
-    assert nothing_ran(place)
+    (cloned.repository / "a.txt").touch()
+    assert cloned.git("status", "--porcelain") == ""
+    cloned.write(clone.path / ".gitattributes", "*.txt filter=others\n*.bat text eol=crlf\n*.up filter=up\n")
+    assert (await cloned.workspaces.merge(clone, "its work")).commits == 1
+    (cloned.repository / "a.txt").touch()
+    assert cloned.git("status", "--porcelain") == ""
+    assert nothing_ran(cloned)
 
 
-async def test_line_ends_are_kept_as_the_person_says(place: World) -> None:
-    place.write(place.repository / ".gitattributes", "*.bat text eol=crlf\n*.txt text\n")
-    (place.repository / "run.bat").write_bytes(b"one\r\ntwo\r\n")
-    place.commit(place.repository, "bat")
-    clone = await place.workspaces.clone("run_1", "ada")
+async def test_line_ends_are_kept_as_the_person_says(cloned: ClonedProject) -> None:
+    cloned.write(cloned.repository / ".gitattributes", "*.bat text eol=crlf\n*.txt text\n")
+    (cloned.repository / "run.bat").write_bytes(b"one\r\ntwo\r\n")
+    cloned.commit(cloned.repository, "bat")
+    clone = await cloned.workspaces.clone("run_1", "ada")
     assert (clone.path / "run.bat").read_bytes() == b"one\r\ntwo\r\n"
-    assert await place.workspaces.collect(clone, "nothing") == 0
+    assert await cloned.workspaces.collect(clone, "nothing") == 0
     (clone.path / "run.bat").write_bytes(b"one\r\nthree\r\n")
     (clone.path / "new.txt").write_bytes(b"a\r\nb\n")
-    assert (await place.workspaces.merge(clone, "its work")).commits == 1
-    assert place.git("cat-file", "blob", "HEAD:run.bat") == "one\nthree"
-    assert place.git("cat-file", "blob", "HEAD:new.txt") == "a\nb"
-    assert (place.repository / "run.bat").read_bytes() == b"one\r\nthree\r\n"
-    assert place.git("status", "--porcelain") == ""
+    assert (await cloned.workspaces.merge(clone, "its work")).commits == 1
+    assert cloned.git("cat-file", "blob", "HEAD:run.bat") == "one\nthree"
+    assert cloned.git("cat-file", "blob", "HEAD:new.txt") == "a\nb"
+    assert (cloned.repository / "run.bat").read_bytes() == b"one\r\nthree\r\n"
+    assert cloned.git("status", "--porcelain") == ""
 
 
-async def test_objects_of_another_repository_are_not_reached(place: World) -> None:
+async def test_objects_of_another_repository_are_not_reached(cloned: ClonedProject) -> None:
     """An agent that knows a commit's name points its clone at the objects of the repository that has it."""
-    private = place.directory / "private"
+    private = cloned.directory / "private"
     private.mkdir()
-    place.git("init", "-q", at=private)
-    place.write(private / "key", SECRET)
-    commit = place.commit(private, "private")
+    cloned.git("init", "-q", at=private)
+    cloned.write(private / "key", SECRET)
+    commit = cloned.commit(private, "private")
     for way in ("alternates", "objects", "folder", "pack"):
-        clone = await place.work(way, "b.txt", "b\n")
+        clone = await cloned.work(way, "b.txt", "b\n")
         git = clone.path / ".git"
         if way == "alternates":
-            place.write(git / "objects/info/alternates", f"{private}/.git/objects\n")
+            cloned.write(git / "objects/info/alternates", f"{private}/.git/objects\n")
         elif way == "objects":
             (git / "objects").rename(git / "gone")
             (git / "objects").symlink_to(private / ".git/objects")
@@ -279,94 +281,94 @@ async def test_objects_of_another_repository_are_not_reached(place: World) -> No
                 shutil.rmtree(git / "objects" / folder.name, ignore_errors=True)
                 (git / "objects" / folder.name).symlink_to(folder)
         else:
-            place.git("repack", "-adq", at=private)
+            cloned.git("repack", "-adq", at=private)
             for file in (private / ".git/objects/pack").iterdir():
                 (git / "objects/pack" / file.name).symlink_to(file)
         (git / "refs/heads" / clone.branch).write_text(commit + "\n")
-        assert "is incomplete" in await refusal(place, clone)
+        assert "is incomplete" in await refusal(cloned, clone)
 
 
-async def test_what_stands_where_the_clones_repository_was_is_not_followed(place: World) -> None:
+async def test_what_stands_where_the_clones_repository_was_is_not_followed(cloned: ClonedProject) -> None:
     for kind in ("link", "file", "gone", "branch-link", "symref"):
-        clone = await place.work(kind, "b.txt", "b\n")
+        clone = await cloned.work(kind, "b.txt", "b\n")
         git = clone.path / ".git"
         branch = git / "refs/heads" / clone.branch
         if kind in ("link", "file", "gone"):
-            git.rename(place.directory / f"moved-{kind}")
+            git.rename(cloned.directory / f"moved-{kind}")
             if kind == "link":
-                git.symlink_to(place.directory / f"moved-{kind}")
+                git.symlink_to(cloned.directory / f"moved-{kind}")
             elif kind == "file":
-                git.write_text(f"gitdir: {place.directory}/moved-{kind}\n")
+                git.write_text(f"gitdir: {cloned.directory}/moved-{kind}\n")
         elif kind == "branch-link":
             branch.unlink()
-            branch.symlink_to(place.directory / "outside/key")
+            branch.symlink_to(cloned.directory / "outside/key")
         else:
             branch.write_text("ref: refs/heads/main\n")
-        assert "no longer has branch" in await refusal(place, clone)
+        assert "no longer has branch" in await refusal(cloned, clone)
 
 
-async def test_hostile_objects_are_told_from_sound_ones(place: World) -> None:
+async def test_hostile_objects_are_told_from_sound_ones(cloned: ClonedProject) -> None:
     cases: dict[str, Callable[[Clone], None]] = {
-        "loose": lambda clone: corrupt(place, clone),
-        "pack": lambda clone: place.write(clone.path / ".git/objects/pack/pack-1.pack", "PACK nothing"),
-        "dotgit": lambda clone: tree_with(place, clone, b".git"),
-        "dotdot": lambda clone: tree_with(place, clone, b".."),
+        "loose": lambda clone: corrupt(cloned, clone),
+        "pack": lambda clone: cloned.write(clone.path / ".git/objects/pack/pack-1.pack", "PACK nothing"),
+        "dotgit": lambda clone: tree_with(cloned, clone, b".git"),
+        "dotdot": lambda clone: tree_with(cloned, clone, b".."),
     }
     for name, plant in cases.items():
-        clone = await place.work(name, "b.txt", "b\n")
+        clone = await cloned.work(name, "b.txt", "b\n")
         plant(clone)
-        assert await refusal(place, clone)
-    assert not (place.directory / "f").exists()
+        assert await refusal(cloned, clone)
+    assert not (cloned.directory / "f").exists()
 
 
-def corrupt(place: World, clone: Clone) -> None:
-    head = place.git("rev-parse", "HEAD^{tree}", at=clone.path)
+def corrupt(cloned: ClonedProject, clone: Clone) -> None:
+    head = cloned.git("rev-parse", "HEAD^{tree}", at=clone.path)
     path = clone.path / ".git/objects" / head[:2] / head[2:]
     path.chmod(0o600)
     path.write_bytes(b"\x78\x01" + os.urandom(50))
 
 
-def tree_with(place: World, clone: Clone, name: bytes) -> None:
+def tree_with(cloned: ClonedProject, clone: Clone, name: bytes) -> None:
     """A commit whose tree holds a directory of that name."""
 
     def made(kind: str, data: bytes) -> str:
         words = ["git", "hash-object", "-w", "-t", kind, "--stdin", "--literally"]
-        done = subprocess.run(words, cwd=clone.path, env=place.environ, input=data, capture_output=True, check=True)
+        done = subprocess.run(words, cwd=clone.path, env=cloned.environ, input=data, capture_output=True, check=True)
         return done.stdout.decode().strip()
 
     inner = made("tree", b"100644 f\0" + bytes.fromhex(made("blob", b"x")))
     tree = made("tree", b"40000 " + name + b"\0" + bytes.fromhex(inner))
-    commit = place.git("commit-tree", tree, "-p", "HEAD", "-m", "m", at=clone.path)
+    commit = cloned.git("commit-tree", tree, "-p", "HEAD", "-m", "m", at=clone.path)
     (clone.path / ".git/refs/heads" / clone.branch).write_text(commit + "\n")
 
 
 @pytest.mark.torture  # ten seconds of git; test_clone_processes.py shows that what it answers is bounded
-async def test_a_tree_that_stands_for_billions_of_files_is_refused(place: World) -> None:
-    clone = await place.work("ada", "b.txt", "b\n")
-    inner = place.git("rev-parse", "HEAD^{tree}", at=clone.path)
+async def test_a_tree_that_stands_for_billions_of_files_is_refused(cloned: ClonedProject) -> None:
+    clone = await cloned.work("ada", "b.txt", "b\n")
+    inner = cloned.git("rev-parse", "HEAD^{tree}", at=clone.path)
     for _ in range(10):
         lines = "".join(f"040000 tree {inner}\t{number}\n" for number in range(10))
-        inner = place.git("mktree", at=clone.path, given=lines)
-    commit = place.git("commit-tree", inner, "-p", "HEAD", "-m", "bomb", at=clone.path)
+        inner = cloned.git("mktree", at=clone.path, given=lines)
+    commit = cloned.git("commit-tree", inner, "-p", "HEAD", "-m", "bomb", at=clone.path)
     (clone.path / ".git/refs/heads" / clone.branch).write_text(commit + "\n")
-    assert "contains too many" in await refusal(place, clone)
+    assert "contains too many" in await refusal(cloned, clone)
 
 
-async def test_pipes_sockets_and_files_that_nobody_may_read(place: World, home: Path) -> None:
-    clone = await place.work("ada", "b.txt", "b\n")
+async def test_pipes_sockets_and_files_that_nobody_may_read(cloned: ClonedProject, home: Path) -> None:
+    clone = await cloned.work("ada", "b.txt", "b\n")
     os.mkfifo(clone.path / "pipe")
     os.mkfifo(clone.path / ".gitignore")
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind(f"{home}/s")
         Path(f"{home}/s").rename(clone.path / "socket")
-        assert (await place.workspaces.merge(clone, "its work")).commits == 1
+        assert (await cloned.workspaces.merge(clone, "its work")).commits == 1
     with (clone.path / "sparse").open("wb") as file:
         file.truncate(3 << 30)
-    assert "'sparse' has more than" in await refusal(place, clone)
+    assert "'sparse' has more than" in await refusal(cloned, clone)
 
 
-async def test_any_name_a_file_may_have_comes_over(place: World) -> None:
-    clone = await place.workspaces.clone("run_1", "ada")
+async def test_any_name_a_file_may_have_comes_over(cloned: ClonedProject) -> None:
+    clone = await cloned.workspaces.clone("run_1", "ada")
     names = [
         b"-x",
         b":(glob)*",
@@ -382,66 +384,66 @@ async def test_any_name_a_file_may_have_comes_over(place: World) -> None:
     ]
     for name in names:
         (clone.path / os.fsdecode(name)).write_bytes(name)
-        place.write(clone.path / "d" / os.fsdecode(name) / "f", "f")
-    assert (await place.workspaces.merge(clone, "its work")).commits == 1
+        cloned.write(clone.path / "d" / os.fsdecode(name) / "f", "f")
+    assert (await cloned.workspaces.merge(clone, "its work")).commits == 1
     for name in names:
-        assert (place.repository / os.fsdecode(name)).read_bytes() == name
-        assert (place.repository / "d" / os.fsdecode(name) / "f").exists()
-    assert place.git("status", "--porcelain") == ""
+        assert (cloned.repository / os.fsdecode(name)).read_bytes() == name
+        assert (cloned.repository / "d" / os.fsdecode(name) / "f").exists()
+    assert cloned.git("status", "--porcelain") == ""
 
 
-async def test_what_configures_ccswarm_is_merged_by_a_person_only(place: World) -> None:
-    clone = await place.workspaces.clone("run_1", "ada")
+async def test_what_configures_ccswarm_is_merged_by_a_person_only(cloned: ClonedProject) -> None:
+    clone = await cloned.workspaces.clone("run_1", "ada")
     lay(clone.path, dict.fromkeys(("ccswarm.toml", "deep/CCSWARM.toml"), "[mcp]\n"))
     with pytest.raises(
         Conflict, match=r"changes ccswarm's configuration: ccswarm\.toml, deep/CCSWARM\.toml$"
     ) as caught:
-        await place.workspaces.merge(clone, "its work")
+        await cloned.workspaces.merge(clone, "its work")
     assert clone.ref in caught.value.suggestion
-    assert place.git("status", "--porcelain") == ""
+    assert cloned.git("status", "--porcelain") == ""
 
 
-async def test_what_takes_commands_from_files_is_changed_by_a_person_only(place: World) -> None:
+async def test_what_takes_commands_from_files_is_changed_by_a_person_only(cloned: ClonedProject) -> None:
     """Settings of editors, agents and shells by name; hooks and further configuration as the person's git names it."""
-    place.git("config", "core.hooksPath", "tools/hk")
-    place.git("config", "include.path", "../more/gitconfig")
-    place.git("config", "alias.x", "!sh scripts/x.sh")
+    cloned.git("config", "core.hooksPath", "tools/hk")
+    cloned.git("config", "include.path", "../more/gitconfig")
+    cloned.git("config", "alias.x", "!sh scripts/x.sh")
     names = (".envrc", "sub/.vscode/tasks.json", ".gitmodules", "tools/hk/pre-commit", "more/gitconfig", "scripts/x.sh")
-    clone = await place.workspaces.clone("run_1", "ada")
+    clone = await cloned.workspaces.clone("run_1", "ada")
     lay(clone.path, dict.fromkeys((*names, "tools/other"), "id\n"))
     with pytest.raises(Conflict, match="take commands: ") as caught:
-        await place.workspaces.merge(clone, "its work")
+        await cloned.workspaces.merge(clone, "its work")
     assert caught.value.message.partition("commands: ")[2] == ", ".join(sorted(names))
     assert clone.ref in caught.value.suggestion
-    assert place.git("status", "--porcelain") == ""
-    clone = await place.work("eve", "tools/other", "id\n")
-    assert (await place.workspaces.merge(clone, "its work")).commits == 1
+    assert cloned.git("status", "--porcelain") == ""
+    clone = await cloned.work("eve", "tools/other", "id\n")
+    assert (await cloned.workspaces.merge(clone, "its work")).commits == 1
 
 
 COMMANDS = "the work changes files from which programs outside its box take commands: "
 
 
-async def merging(place: World, persons: Tree, work: Tree, settings: Sequence[str] = ()) -> list[str]:
+async def merging(cloned: ClonedProject, persons: Tree, work: Tree, settings: Sequence[str] = ()) -> list[str]:
     """The files that are a person's to merge; none where the work was merged. ``settings`` are words for git config."""
-    lay(place.repository, persons)
+    lay(cloned.repository, persons)
     if persons:
-        place.git("add", "-f", "-A")
-        place.git("commit", "-qm", "the person's")
+        cloned.git("add", "-f", "-A")
+        cloned.git("commit", "-qm", "the person's")
     for setting in settings:
         key, _, value = setting.partition("=")
-        place.git("config", "--add", key, value)
-    clone = await place.workspaces.clone("run_1", "ada")
+        cloned.git("config", "--add", key, value)
+    clone = await cloned.workspaces.clone("run_1", "ada")
     lay(clone.path, work)
-    place.git("add", "-f", "-A", at=clone.path)
-    place.git("commit", "-qm", "work", at=clone.path)
-    head = place.git("rev-parse", "HEAD")
+    cloned.git("add", "-f", "-A", at=clone.path)
+    cloned.git("commit", "-qm", "work", at=clone.path)
+    head = cloned.git("rev-parse", "HEAD")
     said = ""
     try:
-        await place.workspaces.merge(clone, "its work")
+        await cloned.workspaces.merge(clone, "its work")
     except Conflict as conflict:
         said = conflict.message
-    assert place.git("status", "--porcelain") == ""
-    assert bool(said) == (place.git("rev-parse", "HEAD") == head)
+    assert cloned.git("status", "--porcelain") == ""
+    assert bool(said) == (cloned.git("rev-parse", "HEAD") == head)
     return said.removeprefix(COMMANDS).split(", ") if said else []
 
 
@@ -451,37 +453,37 @@ NAMES = (
 )
 
 
-async def test_settings_of_tools_are_a_persons_to_merge_and_what_lies_near_them_is_not(place: World) -> None:
+async def test_settings_of_tools_are_a_persons_to_merge_and_what_lies_near_them_is_not(cloned: ClonedProject) -> None:
     near = (".clinerules/rule.md", ".vibe/notes", ".lsp/x", "hie.yaml.md")
-    assert sorted(await merging(place, {}, dict.fromkeys((*NAMES, *near), "x"))) == sorted(NAMES)
+    assert sorted(await merging(cloned, {}, dict.fromkeys((*NAMES, *near), "x"))) == sorted(NAMES)
 
 
 @pytest.mark.parametrize("case", first(BY_LINKS, "a directory that is a link", "links that lead to nothing protected"))
-async def test_links_give_nobody_another_way_to_what_commands_are_taken_from(place: World, case: str) -> None:
+async def test_links_give_nobody_another_way_to_what_commands_are_taken_from(cloned: ClonedProject, case: str) -> None:
     persons, work, taken = BY_LINKS[case]
-    assert await merging(place, persons, work) == taken
+    assert await merging(cloned, persons, work) == taken
 
 
-async def test_links_that_are_not_committed_count_too(place: World) -> None:
-    place.write(place.repository / ".gitignore", ".envrc\n")
-    place.write(place.repository / "env.dev", "1\n")
-    place.commit(place.repository, "the person's")
-    (place.repository / ".envrc").symlink_to("env.dev")
-    assert await merging(place, {}, {"env.dev": "2"}) == ["env.dev"]
+async def test_links_that_are_not_committed_count_too(cloned: ClonedProject) -> None:
+    cloned.write(cloned.repository / ".gitignore", ".envrc\n")
+    cloned.write(cloned.repository / "env.dev", "1\n")
+    cloned.commit(cloned.repository, "the person's")
+    (cloned.repository / ".envrc").symlink_to("env.dev")
+    assert await merging(cloned, {}, {"env.dev": "2"}) == ["env.dev"]
 
 
 @pytest.mark.parametrize(
     "case", first(BY_GIT, "in a function", "hooks behind a link", "an include of an include", "what lies near")
 )
 async def test_what_the_persons_git_runs_or_reads_is_a_persons_to_merge_and_nothing_else(
-    place: World, case: str
+    cloned: ClonedProject, case: str
 ) -> None:
     setting, persons, work, taken = BY_GIT[case]
-    assert sorted(await merging(place, persons, work, [setting])) == taken
+    assert sorted(await merging(cloned, persons, work, [setting])) == taken
 
 
-async def test_what_lies_in_gits_own_directory_may_lead_into_the_tree(place: World) -> None:
-    git, home = place.repository / ".git", place.directory
+async def test_what_lies_in_gits_own_directory_may_lead_into_the_tree(cloned: ClonedProject) -> None:
+    git, home = cloned.repository / ".git", cloned.directory
     (git / "hooks").mkdir(exist_ok=True)
     (git / "hooks/pre-commit").symlink_to("../../tools/x")
     (home / ".gitconfig").symlink_to("project/dots/gitconfig")
@@ -489,37 +491,39 @@ async def test_what_lies_in_gits_own_directory_may_lead_into_the_tree(place: Wor
     (git / "info/attributes").symlink_to("../../attrs")
     persons = {"tools/x": "", "dots/gitconfig": "[user]\n\tname = t\n", "attrs": ""}
     work = {"tools/x": "2", "dots/gitconfig": "[core]\n\tpager = id\n", "attrs": "* diff=x\n", "tools/y": ""}
-    assert await merging(place, persons, work) == ["attrs", "dots/gitconfig", "tools/x"]
+    assert await merging(cloned, persons, work) == ["attrs", "dots/gitconfig", "tools/x"]
 
 
-async def test_what_the_home_links_to_is_a_persons_to_merge(place: World) -> None:
-    home = place.directory
+async def test_what_the_home_links_to_is_a_persons_to_merge(cloned: ClonedProject) -> None:
+    home = cloned.directory
     (home / ".bashrc").symlink_to("project/dots/bashrc")
     (home / ".config").mkdir()
     (home / ".config/nvim").symlink_to("../project/dots/nvim")
     persons = {"dots/bashrc": "", "dots/nvim/a": "", "dots/other": ""}
     work = {"dots/bashrc": "2", "dots/nvim/b": "", "dots/other": "2"}
-    assert sorted(await merging(place, persons, work)) == ["dots/bashrc", "dots/nvim/b"]
+    assert sorted(await merging(cloned, persons, work)) == ["dots/bashrc", "dots/nvim/b"]
 
 
-async def test_a_way_through_a_link_outside_is_seen(place: World) -> None:
-    (place.directory / "way").symlink_to("project")
-    assert await merging(place, X, EVIL, [f"core.fsmonitor={place.directory}/way/tools/x"]) == ["tools/x"]
+async def test_a_way_through_a_link_outside_is_seen(cloned: ClonedProject) -> None:
+    (cloned.directory / "way").symlink_to("project")
+    assert await merging(cloned, X, EVIL, [f"core.fsmonitor={cloned.directory}/way/tools/x"]) == ["tools/x"]
 
 
 @pytest.mark.parametrize("kind", ["repository", "bare"])
-async def test_nothing_is_merged_into_a_repository_that_the_person_keeps_there(place: World, kind: str) -> None:
-    place.write(place.repository / ".gitignore", "/sub\n")
-    place.commit(place.repository, "ignored")
-    place.git("init", "-q", *(["--bare"] if kind == "bare" else []), "sub")
-    clone = await place.workspaces.clone("run_1", "ada")
+async def test_nothing_is_merged_into_a_repository_that_the_person_keeps_there(
+    cloned: ClonedProject, kind: str
+) -> None:
+    cloned.write(cloned.repository / ".gitignore", "/sub\n")
+    cloned.commit(cloned.repository, "ignored")
+    cloned.git("init", "-q", *(["--bare"] if kind == "bare" else []), "sub")
+    clone = await cloned.workspaces.clone("run_1", "ada")
     lay(clone.path, {"sub/hk/pre-commit": "", "b.txt": ""})
-    place.git("add", "-f", "-A", at=clone.path)
-    place.git("commit", "-qm", "work", at=clone.path)
+    cloned.git("add", "-f", "-A", at=clone.path)
+    cloned.git("commit", "-qm", "work", at=clone.path)
     with pytest.raises(Conflict, match="inside another repository: sub"):
-        await place.workspaces.merge(clone, "its work")
-    assert not (place.repository / "sub/hk").exists()
-    assert not (place.repository / "b.txt").exists()
+        await cloned.workspaces.merge(clone, "its work")
+    assert not (cloned.repository / "sub/hk").exists()
+    assert not (cloned.repository / "b.txt").exists()
 
 
 SLOW_TO_COMPARE = {".gitignore": "/**a**a**a**a**a**a**a**a**a/b\n", f"{'a' * 200}/{'a' * 200}": ""}
@@ -533,8 +537,8 @@ SLOW_TO_COMPARE = {".gitignore": "/**a**a**a**a**a**a**a**a**a/b\n", f"{'a' * 20
     ],
     ids=["passing", "computing"],
 )
-def test_patterns_that_take_for_ever_to_compare_are_refused(place: World, bounds: Bounds) -> None:
-    clones = Clones(place.repository, place.directory / "clones", Git(place.environ, comparing=bounds))
+def test_patterns_that_take_for_ever_to_compare_are_refused(cloned: ClonedProject, bounds: Bounds) -> None:
+    clones = Clones(cloned.repository, cloned.directory / "clones", Git(cloned.environ, comparing=bounds))
     clone = clones.make("run_1", "ada")
     lay(clone.path, SLOW_TO_COMPARE)
     with pytest.raises(WorkRefused, match=r"check-ignore takes (longer than 0\.3|more than 1) second") as caught:
@@ -544,31 +548,31 @@ def test_patterns_that_take_for_ever_to_compare_are_refused(place: World, bounds
     assert clones.collect(clone, "its work").commits == 1
 
 
-async def test_who_takes_over_and_merges_has_so_much_time_for_all_of_it(place: World) -> None:
+async def test_who_takes_over_and_merges_has_so_much_time_for_all_of_it(cloned: ClonedProject) -> None:
     """However many commands it takes, and however much there is to read."""
-    clone = await place.workspaces.clone("run_1", "ada")
+    clone = await cloned.workspaces.clone("run_1", "ada")
     lay(clone.path, SLOW_TO_COMPARE)
     with pytest.raises(WorkRefused, match=r"not collected in the remaining time \(0.3 s\)"):
-        await place.workspaces.merge(clone, "its work", seconds=0.3)
+        await cloned.workspaces.merge(clone, "its work", seconds=0.3)
     (clone.path / ".gitignore").unlink()
     with UntrustedTree(clone.path) as tree, time_limit(0), pytest.raises(OutOfTime):
         tree.digest("a.txt", "sha1")
-    assert (await place.workspaces.merge(clone, "its work", seconds=BOUND_SECONDS)).commits == 1
+    assert (await cloned.workspaces.merge(clone, "its work", seconds=BOUND_SECONDS)).commits == 1
 
 
-def test_no_more_is_read_to_compare_it_than_there_was_and_a_bound(place: World) -> None:
+def test_no_more_is_read_to_compare_it_than_there_was_and_a_bound(cloned: ClonedProject) -> None:
     """Files of nothing, of which the agent committed as large ones, would be read by the terabyte."""
-    clones = Clones(place.repository, place.directory / "clones", Git(place.environ), most_bytes=1 << 20)
+    clones = Clones(cloned.repository, cloned.directory / "clones", Git(cloned.environ), most_bytes=1 << 20)
     clone = clones.make("run_1", "ada")
     large = clone.path / "large"
     large.write_bytes(bytes(1 << 18))
-    place.git("add", "large", at=clone.path)
-    oid = place.git("rev-parse", ":large", at=clone.path)
+    cloned.git("add", "large", at=clone.path)
+    oid = cloned.git("rev-parse", ":large", at=clone.path)
     for number in range(8):
-        place.git("update-index", "--add", "--cacheinfo", f"100644,{oid},f{number}", at=clone.path)
+        cloned.git("update-index", "--add", "--cacheinfo", f"100644,{oid},f{number}", at=clone.path)
         with (clone.path / f"f{number}").open("wb") as file:
             file.truncate(1 << 18)
-    place.git("commit", "-qm", "as large", at=clone.path)
+    cloned.git("commit", "-qm", "as large", at=clone.path)
     with pytest.raises(WorkRefused, match=r"have grown by more than 1048576 bytes since the clone was made: 'f4'"):
         clones.collect(clone, "its work")
     for number in range(3, 8):
@@ -576,48 +580,48 @@ def test_no_more_is_read_to_compare_it_than_there_was_and_a_bound(place: World) 
     assert clones.collect(clone, "its work").commits == 2
 
 
-def test_objects_that_take_gigabytes_to_hold_are_refused(place: World) -> None:
+def test_objects_that_take_gigabytes_to_hold_are_refused(cloned: ClonedProject) -> None:
     bounds = Bounds(seconds=3600, cpu_seconds=3600, memory_bytes=32 << 20)
-    clones = Clones(place.repository, place.directory / "clones", Git(place.environ, of_agents=bounds))
+    clones = Clones(cloned.repository, cloned.directory / "clones", Git(cloned.environ, of_agents=bounds))
     clone = clones.make("run_1", "ada")
     words = ("hash-object", "-w", "-t", "tree", "--stdin", "--literally")
-    tree = place.git(*words, at=clone.path, given=("100644 a\0" + "\0" * 20) * (40 << 15))
-    commit = place.git("commit-tree", tree, "-p", "HEAD", "-m", "large", at=clone.path)
+    tree = cloned.git(*words, at=clone.path, given=("100644 a\0" + "\0" * 20) * (40 << 15))
+    commit = cloned.git("commit-tree", tree, "-p", "HEAD", "-m", "large", at=clone.path)
     (clone.path / ".git/refs/heads" / clone.branch).write_text(commit + "\n")
     with pytest.raises(WorkRefused, match=r"needs more than 33554432 bytes of memory"):
         clones.collect(clone, "its work")
 
 
-def test_large_files_come_over_without_being_held_in_memory(place: World) -> None:
+def test_large_files_come_over_without_being_held_in_memory(cloned: ClonedProject) -> None:
     bounds = Bounds(seconds=3600, cpu_seconds=3600, memory_bytes=32 << 20)
-    clones = Clones(place.repository, place.directory / "clones", Git(place.environ, of_agents=bounds))
+    clones = Clones(cloned.repository, cloned.directory / "clones", Git(cloned.environ, of_agents=bounds))
     clone = clones.make("run_1", "ada")
     most = (33 << 20) // len("large")
     for text in ("large", "LARGE"):
         (clone.path / "large").write_text(text * most)
         assert clones.collect(clone, "its work").commits == 1
-    assert place.git("cat-file", "-s", f"{clone.ref}:large") == str(5 * most)
-    assert place.git("fsck", "--strict", "--no-dangling") == ""
+    assert cloned.git("cat-file", "-s", f"{clone.ref}:large") == str(5 * most)
+    assert cloned.git("fsck", "--strict", "--no-dangling") == ""
 
 
-async def test_large_files_are_refused_unread(place: World) -> None:
+async def test_large_files_are_refused_unread(cloned: ClonedProject) -> None:
     """A terabyte of nothing would take an hour to read."""
-    clone = await place.workspaces.clone("run_1", "ada")
+    clone = await cloned.workspaces.clone("run_1", "ada")
     with (clone.path / "a.txt").open("r+b") as file:
         file.truncate(1 << 40)
-    assert "'a.txt' has more than" in await refusal(place, clone)
+    assert "'a.txt' has more than" in await refusal(cloned, clone)
 
 
 @pytest.fixture
-def caught_git(place: World) -> Iterator[Callable[[], int]]:
+def caught_git(cloned: ClonedProject) -> Iterator[Callable[[], int]]:
     """A git that says when it compares the names in a second directory; the answer is a descriptor of that process."""
-    fifo, real = place.directory / "compares", shutil.which("git", path=place.environ["PATH"])
+    fifo, real = cloned.directory / "compares", shutil.which("git", path=cloned.environ["PATH"])
     os.mkfifo(fifo)
-    directory = place.directory / "bin"
+    directory = cloned.directory / "bin"
     second = f"if [ -e {fifo}.once ]; then [ -p {fifo} ] && echo $$ >{fifo}; fi; : >{fifo}.once"
     lay(directory, {"git": f'#!/bin/sh\ncase "$*" in *check-ignore*) {second};; esac\nexec {real} "$@"\n'})
-    place.environ["PATH"] = f"{directory}:{place.environ['PATH']}"
-    place.workspaces = Workspaces(place.repository, place.directory / "clones", place.environ)
+    cloned.environ["PATH"] = f"{directory}:{cloned.environ['PATH']}"
+    cloned.workspaces = Workspaces(cloned.repository, cloned.directory / "clones", cloned.environ)
     found: list[int] = []
 
     def wait() -> int:
@@ -635,10 +639,12 @@ def ended(process: int) -> bool:
     return bool(select.select([process], [], [], BOUND_SECONDS)[0])
 
 
-async def test_who_cancels_ends_git_and_others_have_their_turn(place: World, caught_git: Callable[[], int]) -> None:
-    clone = await place.workspaces.clone("run_1", "ada")
+async def test_who_cancels_ends_git_and_others_have_their_turn(
+    cloned: ClonedProject, caught_git: Callable[[], int]
+) -> None:
+    clone = await cloned.workspaces.clone("run_1", "ada")
     lay(clone.path, SLOW_TO_COMPARE)
-    work = asyncio.create_task(place.workspaces.merge(clone, "its work"))
+    work = asyncio.create_task(cloned.workspaces.merge(clone, "its work"))
     process = await asyncio.to_thread(caught_git)
     work.cancel()
     with pytest.raises(asyncio.CancelledError):
@@ -647,13 +653,13 @@ async def test_who_cancels_ends_git_and_others_have_their_turn(place: World, cau
     for name in SLOW_TO_COMPARE:
         (clone.path / name).unlink()
     shutil.rmtree(clone.path / ("a" * 200))
-    assert (await place.workspaces.merge(clone, "its work")).commits == 0
+    assert (await cloned.workspaces.merge(clone, "its work")).commits == 0
 
 
-def test_no_git_outlives_who_waits_for_it(place: World, caught_git: Callable[[], int]) -> None:
-    clone = Clones(place.repository, place.directory / "clones", Git(place.environ)).make("run_1", "ada")
+def test_no_git_outlives_who_waits_for_it(cloned: ClonedProject, caught_git: Callable[[], int]) -> None:
+    clone = Clones(cloned.repository, cloned.directory / "clones", Git(cloned.environ)).make("run_1", "ada")
     lay(clone.path, SLOW_TO_COMPARE)
-    with subprocess.Popen([sys.executable, "-c", collecting(place)]) as waiting:
+    with subprocess.Popen([sys.executable, "-c", collecting(cloned)]) as waiting:
         process = caught_git()
         waiting.kill()
     assert ended(process)
@@ -674,14 +680,14 @@ def exchanging(one: Path, other: Path) -> Generator[None]:
         swapper.communicate()
 
 
-def everything(place: World) -> str:
+def everything(cloned: ClonedProject) -> str:
     """All that lies in the person's repository, whatever it is called."""
-    names = place.git("cat-file", "--batch-all-objects", "--batch-check=%(objectname) %(objecttype)").splitlines()
+    names = cloned.git("cat-file", "--batch-all-objects", "--batch-check=%(objectname) %(objecttype)").splitlines()
     blobs = "\n".join(line.split()[0] for line in names if line.endswith("blob"))
     done = subprocess.run(
         ["git", "cat-file", "--batch"],
-        cwd=place.repository,
-        env=place.environ,
+        cwd=cloned.repository,
+        env=cloned.environ,
         input=blobs.encode(),
         capture_output=True,
     )
@@ -689,15 +695,15 @@ def everything(place: World) -> str:
 
 
 @pytest.mark.parametrize("what", first(("directory", "file", ".gitignore", ".git/refs", ".git/objects"), "directory"))
-async def test_a_link_exchanged_with_what_is_read_shows_nothing_of_the_host(place: World, what: str) -> None:
-    clone = await place.work("ada", "b.txt", "b\n")
-    outside, time_limit = place.directory / "outside", clone.path / "d"
+async def test_a_link_exchanged_with_what_is_read_shows_nothing_of_the_host(cloned: ClonedProject, what: str) -> None:
+    clone = await cloned.work("ada", "b.txt", "b\n")
+    outside, time_limit = cloned.directory / "outside", clone.path / "d"
     time_limit.mkdir()
     for number in range(30):
         (outside / f"k{number}").write_text(f"{SECRET} {number}")
         (time_limit / f"k{number}").write_text("x" * 30)
-    place.write(outside / "objects/ab/" / ("c" * 38), SECRET)
-    place.write(outside / "heads" / clone.branch, SECRET)
+    cloned.write(outside / "objects/ab/" / ("c" * 38), SECRET)
+    cloned.write(outside / "heads" / clone.branch, SECRET)
     one, target = {
         "directory": (time_limit, outside),
         "file": (clone.path / "b.txt", outside / "key"),
@@ -713,37 +719,37 @@ async def test_a_link_exchanged_with_what_is_read_shows_nothing_of_the_host(plac
     with exchanging(one, link):
         for _ in range(5):
             try:
-                await place.workspaces.collect(clone, "its work")
+                await cloned.workspaces.collect(clone, "its work")
             except (WorkRefused, WorkspaceUnusable) as refused:
                 said += refused.message
-    assert SECRET not in said + everything(place)
+    assert SECRET not in said + everything(cloned)
 
 
-async def test_a_merge_does_not_write_through_links_in_the_persons_directory(place: World) -> None:
+async def test_a_merge_does_not_write_through_links_in_the_persons_directory(cloned: ClonedProject) -> None:
     """Others may be at work where the person is, too."""
-    target = place.directory / "outside"
-    place.write(place.repository / "d/a", "a\n")
-    place.commit(place.repository, "d")
-    clone = await place.work("ada", "d/key", "written\n")
-    (place.repository / "d").rename(place.repository / "e")
-    (place.repository / "d").symlink_to(target)
+    target = cloned.directory / "outside"
+    cloned.write(cloned.repository / "d/a", "a\n")
+    cloned.commit(cloned.repository, "d")
+    clone = await cloned.work("ada", "d/key", "written\n")
+    (cloned.repository / "d").rename(cloned.repository / "e")
+    (cloned.repository / "d").symlink_to(target)
     with pytest.raises(Conflict):
-        await place.workspaces.merge(clone, "its work")
+        await cloned.workspaces.merge(clone, "its work")
     assert (target / "key").read_text() == SECRET
 
 
 @pytest.mark.torture
-async def test_a_merge_does_not_write_through_links_that_come_meanwhile(place: World) -> None:
-    target = place.directory / "outside"
-    place.write(place.repository / "d/a", "a\n")
-    place.commit(place.repository, "d")
-    clone = await place.work("ada", "d/key", "written\n")
-    link = place.repository / "zz"
+async def test_a_merge_does_not_write_through_links_that_come_meanwhile(cloned: ClonedProject) -> None:
+    target = cloned.directory / "outside"
+    cloned.write(cloned.repository / "d/a", "a\n")
+    cloned.commit(cloned.repository, "d")
+    clone = await cloned.work("ada", "d/key", "written\n")
+    link = cloned.repository / "zz"
     link.symlink_to(target)
-    with exchanging(place.repository / "d", link):
+    with exchanging(cloned.repository / "d", link):
         for _ in range(10):
             try:
-                await place.workspaces.merge(clone, "its work")
+                await cloned.workspaces.merge(clone, "its work")
             except (Conflict, OSError):
                 continue
             break
@@ -751,27 +757,27 @@ async def test_a_merge_does_not_write_through_links_that_come_meanwhile(place: W
     assert {path.name for path in target.iterdir()} == {"key"}
 
 
-async def test_no_program_of_the_persons_configuration_is_run_on_what_agents_made(place: World) -> None:
+async def test_no_program_of_the_persons_configuration_is_run_on_what_agents_made(cloned: ClonedProject) -> None:
     """Where a box protects nothing, the person's own configuration may be an agent's."""
-    clone = await place.work("ada", "a.txt", "changed\n")
-    place.write(clone.path / "b.txt", "b\n")
-    config = place.repository / ".git/config"
+    clone = await cloned.work("ada", "a.txt", "changed\n")
+    cloned.write(clone.path / "b.txt", "b\n")
+    config = cloned.repository / ".git/config"
     config.write_text(
         config.read_text()
-        + f"[core]\n\tfsmonitor = {trap(place, 'fsmonitor')}\n\thooksPath = {place.directory}/hooks\n"
-        + f'[filter "x"]\n\tclean = {trap(place, "clean")}\n\tsmudge = {trap(place, "smudge")}\n\trequired = true\n'
-        + f'[merge "x"]\n\tdriver = {trap(place, "driver")}\n[diff]\n\texternal = {trap(place, "diff")}\n'
-        + f'[diff "x"]\n\ttextconv = {trap(place, "textconv")}\n\tcommand = {trap(place, "command")}\n'
-        + f"[uploadpack]\n\tpackObjectsHook = {trap(place, 'pack')}\n[gpg]\n\tprogram = {trap(place, 'gpg')}\n"
+        + f"[core]\n\tfsmonitor = {trap(cloned, 'fsmonitor')}\n\thooksPath = {cloned.directory}/hooks\n"
+        + f'[filter "x"]\n\tclean = {trap(cloned, "clean")}\n\tsmudge = {trap(cloned, "smudge")}\n\trequired = true\n'
+        + f'[merge "x"]\n\tdriver = {trap(cloned, "driver")}\n[diff]\n\texternal = {trap(cloned, "diff")}\n'
+        + f'[diff "x"]\n\ttextconv = {trap(cloned, "textconv")}\n\tcommand = {trap(cloned, "command")}\n'
+        + f"[uploadpack]\n\tpackObjectsHook = {trap(cloned, 'pack')}\n[gpg]\n\tprogram = {trap(cloned, 'gpg')}\n"
         + '[commit]\n\tgpgSign = true\n[url "ext::sh -c %S"]\n\tinsteadOf = /\n[protocol]\n\tallow = always\n'
     )
-    place.write(place.repository / ".git/info/attributes", "* filter=x diff=x merge=x\n")
+    cloned.write(cloned.repository / ".git/info/attributes", "* filter=x diff=x merge=x\n")
     for name in ("post-merge", "reference-transaction", "post-index-change", "pre-commit", "post-checkout"):
-        place.write(place.directory / "hooks" / name, f"#!/bin/sh\n{trap(place, name)}\n")
-        (place.directory / "hooks" / name).chmod(0o755)
-    assert (await place.workspaces.merge(clone, "its work")).commits == 2
-    assert (place.repository / "a.txt").read_text() == "changed\n"
-    assert nothing_ran(place)
+        cloned.write(cloned.directory / "hooks" / name, f"#!/bin/sh\n{trap(cloned, name)}\n")
+        (cloned.directory / "hooks" / name).chmod(0o755)
+    assert (await cloned.workspaces.merge(clone, "its work")).commits == 2
+    assert (cloned.repository / "a.txt").read_text() == "changed\n"
+    assert nothing_ran(cloned)
 
 
 WORDS = st.sampled_from(["a", "b", "sub", ".gitignore", ".gitattributes", "zz", "é", "x y", ".env"])
@@ -805,21 +811,21 @@ def test_whatever_lies_in_a_clone_nothing_else_is_read_and_only_git_is_run(
 
 def nothing_else_is_read(directory: Path, entries: list[tuple[str, str, str]], *, committed: bool) -> None:
     """While a clone's state is looked at, it is taken over, compared, copied, merged, counted and removed."""
-    place = World(directory)
-    place.write(directory / "outside/key", SECRET)
-    clone_path = Clones(place.repository, directory / "clones", Git(place.environ)).make("run_1", "ada").path
+    cloned = ClonedProject(directory)
+    cloned.write(directory / "outside/key", SECRET)
+    clone_path = Clones(cloned.repository, directory / "clones", Git(cloned.environ)).make("run_1", "ada").path
     for kind, name, text in sorted(entries, key=lambda one: one[0] == "pipe"):
         if kind == "pipe" and committed:
             break  # the agent's own git would wait for somebody to write into it
-        plant(place, clone_path, kind, name, text)
+        plant(cloned, clone_path, kind, name, text)
     if committed:
         words = ["git", "add", "-A"], ["git", "commit", "-qm", "all"]
         for one in words:
-            subprocess.run(one, cwd=clone_path, env=place.environ, capture_output=True)
+            subprocess.run(one, cwd=clone_path, env=cloned.environ, capture_output=True)
     (directory / "ran").unlink(missing_ok=True)
     log = directory / "trace"
     run_in(
-        place,
+        cloned,
         "all",
         "strace",
         "-f",
@@ -840,11 +846,11 @@ def nothing_else_is_read(directory: Path, entries: list[tuple[str, str, str]], *
     started = re.findall(r"execve\(\"([^\"]*)\", \[(.*?)\].*\) = 0$", said, re.MULTILINE)
     programs = {Path(path).name for path, words in started if not words.startswith('"/bin/sh", "-c", "git-upload-pack')}
     assert programs <= {"git", "git-upload-pack", "setpriv", "prlimit", Path(sys.executable).name}
-    assert nothing_ran(place)
-    assert SECRET not in everything(place)
+    assert nothing_ran(cloned)
+    assert SECRET not in everything(cloned)
 
 
-def collecting(place: World, what: str = "collect") -> str:
+def collecting(cloned: ClonedProject, what: str = "collect") -> str:
     """A program that does so, or ``all`` there is to do with a clone."""
     then = {
         "collect": ("there.collect(clone, 'work')",),
@@ -869,15 +875,15 @@ from ccswarm.errors import SwarmError
 from ccswarm.clones.clones import Workspaces
 from ccswarm.clones.kept import list_kept, remove
 from ccswarm.clones.looker import Looker
-environ, root = {place.environ!r}, Path({str(place.directory / "clones")!r})
+environ, root = {cloned.environ!r}, Path({str(cloned.directory / "clones")!r})
 async def looked():
-    assert Looker(Path({str(place.repository)!r}), root, environ).under_way("run_1", "ada")
+    assert Looker(Path({str(cloned.repository)!r}), root, environ).under_way("run_1", "ada")
 async def counted():
     for one in list_kept(root):
         assert one.bytes
         remove(one, environ)
 async def main():
-    there = Workspaces(Path({str(place.repository)!r}), root, environ)
+    there = Workspaces(Path({str(cloned.repository)!r}), root, environ)
     clone = await there.clone("run_1", "ada")
     for step in ({", ".join(f"lambda: {one}" for one in then)},):
         try:
@@ -888,19 +894,19 @@ asyncio.run(main())
 """
 
 
-def run_in(place: World, what: str, *before: str) -> None:
-    words = [*before, sys.executable, "-c", collecting(place, what)]
+def run_in(cloned: ClonedProject, what: str, *before: str) -> None:
+    words = [*before, sys.executable, "-c", collecting(cloned, what)]
     subprocess.run(words, check=True, capture_output=True, timeout=50)
 
 
-def plant(place: World, top: Path, kind: str, name: str, text: str) -> None:
+def plant(cloned: ClonedProject, top: Path, kind: str, name: str, text: str) -> None:
     path = top / name
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         if kind == "file":
             path.write_text(text)
         elif kind == "link":
-            path.symlink_to(place.directory / text if "outside" in text else text)
+            path.symlink_to(cloned.directory / text if "outside" in text else text)
         elif kind == "pipe":
             os.mkfifo(path)
         elif kind == "hard":
@@ -908,17 +914,17 @@ def plant(place: World, top: Path, kind: str, name: str, text: str) -> None:
         elif kind == "folder":
             path.mkdir()
         elif kind == "bare":
-            place.git("init", "-q", "--bare", str(path))
-            place.git("config", "core.fsmonitor", trap(place, "bare"), at=path)
+            cloned.git("init", "-q", "--bare", str(path))
+            cloned.git("config", "core.fsmonitor", trap(cloned, "bare"), at=path)
         elif kind == "worktree":
-            place.git("worktree", "add", "-q", str(path), at=top)
+            cloned.git("worktree", "add", "-q", str(path), at=top)
         elif kind == "settings":
             for key in ("core.fsmonitor", "filter.x.clean", "filter.x.process", "diff.external", "merge.x.driver"):
-                place.git("config", key, trap(place, key), at=top)
+                cloned.git("config", key, trap(cloned, key), at=top)
         else:
-            nested(place, path)
+            nested(cloned, path)
             if kind == "submodule":
-                place.git("add", str(path), at=top)
+                cloned.git("add", str(path), at=top)
                 os.utime(path / "f", (0, 0))
     except (OSError, subprocess.CalledProcessError):
         return  # something else has the name
@@ -934,45 +940,45 @@ def swap(path: Path, other: Path) -> None:
 async def test_what_takes_the_place_of_a_repository_is_not_merged_into(tmp_path: Path, place_of: str) -> None:
     """A box that holds a directory above it, or in which it was made, may exchange whatever leads to it."""
     (tmp_path / "box/parent").mkdir(parents=True)
-    place = World(tmp_path / "box/parent")
-    clone = await place.work("ada", "b.txt", "b\n")
-    await place.workspaces.collect(clone, "its work")
-    shutil.copytree(place.directory, tmp_path / "other", symlinks=True)  # the person's, with all that is needed
+    cloned = ClonedProject(tmp_path / "box/parent")
+    clone = await cloned.work("ada", "b.txt", "b\n")
+    await cloned.workspaces.collect(clone, "its work")
+    shutil.copytree(cloned.directory, tmp_path / "other", symlinks=True)  # the person's, with all that is needed
     victim, spare = tmp_path / "other/project", tmp_path / "box/spare"
     match place_of:
         case "project":
-            path = place.repository
+            path = cloned.repository
             shutil.copytree(victim, spare)
         case "parent":
-            path = place.directory
+            path = cloned.directory
             spare.symlink_to(tmp_path / "other")
         case "repository":
-            path = place.repository / ".git"
+            path = cloned.repository / ".git"
             spare.write_text(f"gitdir: {victim}/.git\n")
         case _:
-            path = place.repository / ".git/config"
+            path = cloned.repository / ".git/config"
             spare.write_text(f"{path.read_text()}[core]\n\tworktree = {tmp_path}\n")
     swap(path, spare)
     with pytest.raises(WorkspaceUnusable):
-        await place.workspaces.merge(clone, "its work")
+        await cloned.workspaces.merge(clone, "its work")
     swap(path, spare)
-    for one in (victim, place.repository):
-        assert place.git("log", "--format=%s", at=one) == "first"
+    for one in (victim, cloned.repository):
+        assert cloned.git("log", "--format=%s", at=one) == "first"
     assert not (tmp_path / "b.txt").exists()
-    assert (await place.workspaces.merge(clone, "its work")).commits == 1
+    assert (await cloned.workspaces.merge(clone, "its work")).commits == 1
 
 
 @pytest.mark.parametrize("place_of", ["project", "parent"])
 async def test_no_clone_is_made_of_what_a_link_leads_to(tmp_path: Path, place_of: str) -> None:
     """A run knows its workspace by name: a link may stand there by the time that its first clone is made."""
     (tmp_path / "box/parent").mkdir(parents=True)
-    place = World(tmp_path / "box/parent")
-    shutil.copytree(place.directory, tmp_path / "other", symlinks=True)
-    path, spare = (place.repository if place_of == "project" else place.directory), tmp_path / "box/spare"
+    cloned = ClonedProject(tmp_path / "box/parent")
+    shutil.copytree(cloned.directory, tmp_path / "other", symlinks=True)
+    path, spare = (cloned.repository if place_of == "project" else cloned.directory), tmp_path / "box/spare"
     spare.symlink_to(tmp_path / "other" / ("project" if place_of == "project" else ""))
     swap(path, spare)
-    anew = Workspaces(place.repository, tmp_path / "clones", place.environ)
-    for one in (place.workspaces, anew):
+    anew = Workspaces(cloned.repository, tmp_path / "clones", cloned.environ)
+    for one in (cloned.workspaces, anew):
         with pytest.raises(WorkspaceUnusable, match="without following a link"):
             await one.clone("run-1", "ada")
         assert not await one.is_repository()
@@ -984,11 +990,11 @@ async def test_no_clone_is_made_of_what_a_link_leads_to(tmp_path: Path, place_of
 @pytest.mark.parametrize("place_of", ["project", "parent"])
 async def test_no_merge_is_led_elsewhere_by_what_is_swapped_all_the_time(tmp_path: Path, place_of: str) -> None:
     (tmp_path / "box/parent").mkdir(parents=True)
-    place = World(tmp_path / "box/parent")
-    clone = await place.work("ada", "b.txt", "b\n")
-    await place.workspaces.collect(clone, "its work")
-    shutil.copytree(place.directory, tmp_path / "other", symlinks=True)
-    path, spare = (place.repository if place_of == "project" else place.directory), tmp_path / "box/spare"
+    cloned = ClonedProject(tmp_path / "box/parent")
+    clone = await cloned.work("ada", "b.txt", "b\n")
+    await cloned.workspaces.collect(clone, "its work")
+    shutil.copytree(cloned.directory, tmp_path / "other", symlinks=True)
+    path, spare = (cloned.repository if place_of == "project" else cloned.directory), tmp_path / "box/spare"
     spare.symlink_to(tmp_path / "other" / ("project" if place_of == "project" else ""))
     over = asyncio.Event()
 
@@ -1001,10 +1007,10 @@ async def test_no_merge_is_led_elsewhere_by_what_is_swapped_all_the_time(tmp_pat
     try:
         for number in range(60):
             with suppress(WorkspaceUnusable, WorkRefused, Conflict, OSError):
-                place.write(clone.path / f"n{number}", "")
-                await place.workspaces.merge(clone, "its work")
+                cloned.write(clone.path / f"n{number}", "")
+                await cloned.workspaces.merge(clone, "its work")
     finally:
         over.set()
         await swapper
-    assert place.git("log", "--format=%s", at=tmp_path / "other/project") == "first"
+    assert cloned.git("log", "--format=%s", at=tmp_path / "other/project") == "first"
     assert sorted(os.listdir(tmp_path / "other/project")) == [".git", "a.txt"]

@@ -137,8 +137,8 @@ async def test_of_a_lost_worker_is_told_only_where_it_left_something(
             (await referee.arrival("s", 2)).answer("S")
             while sorted((await engine.health())["workers"]) != ["here"]:
                 pass
-    told = [record.getMessage() for record in caplog.records if record.name.startswith("ccswarm")]
-    assert [words for words in told if "lost" in words] == ["worker busy is lost; 1 execution is queued again"]
+    reported = [record.getMessage() for record in caplog.records if record.name.startswith("ccswarm")]
+    assert [words for words in reported if "lost" in words] == ["worker busy is lost; 1 execution is queued again"]
 
 
 async def test_an_approval_may_come_while_every_worker_is_dead_and_a_namesake_goes_on_at_once(home: Path) -> None:

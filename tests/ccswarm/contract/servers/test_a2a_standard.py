@@ -189,13 +189,13 @@ def test_what_is_wrong_with_a_plan_is_told_with_its_places(wire: Wire) -> None:
         assert first["field"] == field, (plan, fault)
         assert what in first["description"], (plan, fault)
     both = {**plan_message(PLAN), "parts": [{"data": {"plan": PLAN}}, {"data": {"plan": PLAN}}]}
-    for message, told in (
+    for message, reported in (
         (both, "message.parts: has more than one plan"),
         (plan_message(5), "message.parts[0].data.plan: must be an object or a TOML string"),
         (plan_message(" "), "message.parts: has an empty plan"),
         (plan_message(PLAN, metadata={"agent": "ada"}), "metadata.agent: a plan itself assigns its agents"),
     ):
-        assert told in wire.fault("SendMessage", message=message)["message"]
+        assert reported in wire.fault("SendMessage", message=message)["message"]
     assert wire.ask("ListTasks", contextId="none of these began")["totalSize"] == 0
 
 
@@ -208,14 +208,14 @@ def test_words_go_to_the_agent_that_is_named_or_the_first_that_takes_any(wire: W
         {"status": "failed", "agent": "flo"},
     )
     assert "it did not work" in task["status"]["message"]["parts"][0]["text"]
-    for metadata, told in (
+    for metadata, reported in (
         ({"agent": "bob"}, "metadata.agent: must be one of: ada, ann, eve, flo"),
         ({"agent": "nobody"}, "metadata.agent: must be one of: ada, ann, eve, flo"),
         ({"skill": 5}, "metadata.skill: must be a string"),
         ({"skill": "ccswarm.plan"}, "metadata.skill: there is no plan in the message"),
     ):
         fault = wire.fault("SendMessage", message=text_message("x", metadata=metadata))
-        assert (fault["code"], fault["message"]) == (-32602, f"Invalid parameters: {told}")
+        assert (fault["code"], fault["message"]) == (-32602, f"Invalid parameters: {reported}")
     several = text_message("", parts=[{"text": "one"}, {"data": {"b": 1, "a": [2**60]}}, {"text": "two"}])
     said = data_of(wire.done(several))["steps"]["do"]["params"]["arguments"]["text"]
     assert said == 'one\n\n{"b": 1, "a": [1152921504606846976]}\n\ntwo'
@@ -242,14 +242,14 @@ def literal(value: Any) -> Any:
 def test_any_json_value_comes_back_as_it_was(server: Served, values: list[Any]) -> None:
     """Compared as it is written: the order of keys, the kind of numbers and their digits."""
     steps = [
-        {"id": f"s{place}", "tool": "small.echo", "args": {"value": literal(value)}}
-        for place, value in enumerate(values)
+        {"id": f"s{position}", "tool": "small.echo", "args": {"value": literal(value)}}
+        for position, value in enumerate(values)
     ]
     plan = {"tasks": [{"id": "one", "agent": "bob", "steps": steps}]}
     with connected(server.port) as wire:
         task = wire.done(plan_message(plan))
     found = data_of(task, "one")["steps"]
-    back = [found[f"s{place}"]["params"]["arguments"]["value"] for place in range(len(values))]
+    back = [found[f"s{position}"]["params"]["arguments"]["value"] for position in range(len(values))]
     assert json.dumps(back) == json.dumps(values)
     assert json.dumps(task["history"][0]["parts"][0]["data"]["plan"]) == json.dumps(plan)
 
@@ -265,8 +265,8 @@ def test_a_person_is_asked_and_the_peer_cannot_answer(wire: Wire, verbs: RunVerb
         "tool": "small.echo",
         "command": f"ccswarm approve {question['id']}",
     }
-    told = f"eve asks for small.echo text=may I?; a person answers with: ccswarm approve {question['id']}"
-    assert words == {"text": told}
+    reported = f"eve asks for small.echo text=may I?; a person answers with: ccswarm approve {question['id']}"
+    assert words == {"text": reported}
     old = wire.ask("tasks/get", id=task["id"])
     assert (old["status"]["state"], old["status"]["message"]["role"]) == ("input-required", "agent")
 

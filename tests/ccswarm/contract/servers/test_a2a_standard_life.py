@@ -103,7 +103,7 @@ def test_what_does_not_fit_is_named(wire: Wire) -> None:
         return {"message": {**text_message("x"), **more}}
 
     link = {"url": "https://example.com/plan.toml", "filename": "plan.toml"}
-    for method, params, code, told in (
+    for method, params, code, reported in (
         ("SendMessage", {}, -32602, "message: is required"),
         ("SendMessage", {"message": {}}, -32602, "message.messageId: is required; message.role: is required; message"),
         ("SendMessage", sent(role="user"), -32602, "message.role: must be one of: ROLE_USER, ROLE_AGENT"),
@@ -136,7 +136,7 @@ def test_what_does_not_fit_is_named(wire: Wire) -> None:
     ):
         fault = wire.fault(method, **params)
         assert fault["code"] == code, (method, params, fault)
-        assert told in fault["message"], fault
+        assert reported in fault["message"], fault
     assert wire.ask("ListTasks", pageSize=1)["totalSize"] == 0
 
 

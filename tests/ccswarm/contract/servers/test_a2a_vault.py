@@ -101,10 +101,10 @@ def test_numbers_and_the_order_of_keys_pass_unchanged(vault: Vault) -> None:
     body = json.dumps(vault.request("tasks/send", wanted("filesystem", "echo", **given)))
     answer = vault.http.post("/a2a", content=body.encode(), headers=JSON).json()
     vault.events(answer["result"]["id"])
-    told = vault.http.post("/a2a", json=vault.request("tasks/get", {"id": answer["result"]["id"]})).text
-    result = json.loads(told)["result"]["messages"][1]["parts"][0]["content"]["mcp_result"]
+    reported = vault.http.post("/a2a", json=vault.request("tasks/get", {"id": answer["result"]["id"]})).text
+    result = json.loads(reported)["result"]["messages"][1]["parts"][0]["content"]["mcp_result"]
     assert json.dumps(result["given"]) == json.dumps(given)
-    assert f'"z":{LARGE},"a":[1,2.5,1e+300,null,' in told
+    assert f'"z":{LARGE},"a":[1,2.5,1e+300,null,' in reported
 
 
 def test_what_code_wrote_is_told_as_the_server_tells_it(vault: Vault) -> None:
@@ -134,8 +134,8 @@ def test_every_kind_of_failure_says_whose_it_is(vault: Vault, files: RpcServer) 
     assert vault.error("filesystem", "filesystem.readFile") == ("MCP_PROTOCOL", "-32602")
     assert vault.error("small", "echo", text=5) == ("MCP_PROTOCOL", "-32602")
     fault = vault.said("filesystem", "fault", code=-32050, message="no", data={"why": 1})["error"]
-    told = {"source": "MCP_PROTOCOL", "code": "-32050", "message": "no"}
-    assert fault == {**told, "details": {"mcp_protocol_error_data": {"why": 1}}}
+    reported = {"source": "MCP_PROTOCOL", "code": "-32050", "message": "no"}
+    assert fault == {**reported, "details": {"mcp_protocol_error_data": {"why": 1}}}
     assert vault.error("small", "refuse", code=-32050) == ("MCP_PROTOCOL", "-32050")
     assert vault.error("filesystem", "raw", status=200, body="no json") == ("A2A_PROXY", "MCP_INVALID_RESPONSE")
     assert vault.error("filesystem", "any", result=[1]) == ("A2A_PROXY", "MCP_INVALID_RESULT")
@@ -175,9 +175,9 @@ def test_what_the_agent_is_not_granted_is_refused_and_on_record(home: Path, file
         assert {one["method"] for one in files.asked[before:]} <= {"tools/list"}
         assert vault.said("small", "echo", text="granted")["success"]
     records = list(read(verbs.state / "journal", "a2a"))
-    told = [(one.event, one.facts["tool"], one.facts["agent"]) for one in records]
-    assert ("call.refused", "filesystem.filesystem.readFile", "other") in told
-    assert ("call.end", "small.echo", "other") in told
+    reported = [(one.event, one.facts["tool"], one.facts["agent"]) for one in records]
+    assert ("call.refused", "filesystem.filesystem.readFile", "other") in reported
+    assert ("call.end", "small.echo", "other") in reported
 
 
 def test_a_task_is_one_call_and_cannot_be_continued(vault: Vault) -> None:

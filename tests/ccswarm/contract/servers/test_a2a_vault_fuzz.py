@@ -62,10 +62,10 @@ def test_whatever_comes_every_request_with_an_id_is_answered(server: Served, sen
             if "error" in answer:
                 assert answer["error"]["code"] in (-32700, -32600, -32601, -32602, -32000, -32001)
             elif isinstance(one, dict) and one["method"] == "tasks/send":
-                assert told(vault, answer["result"]["id"])
+                assert reported(vault, answer["result"]["id"])
 
 
-def told(vault: Vault, task: str) -> bool:
+def reported(vault: Vault, task: str) -> bool:
     """Whatever was asked, it is over, and its result or its error is there."""
     found = vault.over(task)
     content = found["messages"][-1]["parts"][0]["content"]

@@ -58,8 +58,8 @@ def test_a_person_agrees_or_refuses_in_a_terminal(home: Path, files: RpcServer) 
         assert waits["message"] == words
         assert {one["method"] for one in files.asked} <= {"tools/list", "list_sessions"}, "the tool was not called"
         verbs.run("approve", number)
-        told = vault.over(task)
-        assert told["messages"][1]["parts"][0]["content"]["mcp_result"]["given"] == {"z": 1, "a": "x"}
+        reported = vault.over(task)
+        assert reported["messages"][1]["parts"][0]["content"]["mcp_result"]["given"] == {"z": 1, "a": "x"}
         other = vault.send("filesystem", "echo", text="no")
         until(vault, other, "INPUT_REQUIRED")
         verbs.run("reject", question(verbs, other)["id"], "--reason", "not today")
@@ -156,12 +156,12 @@ def test_two_dialects_are_served_by_one_process_and_end_with_it(home: Path) -> N
     ],
 )
 def test_what_cannot_be_served_is_refused_at_once(
-    home: Path, monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...], variables: dict[str, str], told: str
+    home: Path, monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...], variables: dict[str, str], reported: str
 ) -> None:
     verbs = RunVerbs(home, TEXT)
     for name, value in variables.items():
         monkeypatch.setenv(name, value)
-    assert told in verbs.run("serve", "--a2a", "--port", "0", *words, code=2).err
+    assert reported in verbs.run("serve", "--a2a", "--port", "0", *words, code=2).err
 
 
 def test_an_address_that_is_taken_and_a_second_process_are_told(home: Path) -> None:

@@ -51,7 +51,7 @@ def text_of(answer: dict[str, Any]) -> Any:
     return json.loads(content["text"])
 
 
-def told(client: ServerClient, name: str, /, **arguments: Any) -> Any:
+def reported(client: ServerClient, name: str, /, **arguments: Any) -> Any:
     """The answer of a tool that did what was asked: its text and its facts say the same."""
     answer = whole(client, name, arguments)
     found = text_of(answer)
@@ -114,7 +114,7 @@ def test_the_messages_of_the_document(client: ServerClient) -> None:
     client.send(b'{"jsonrpc": "2.0", "id": "doc-2", "method": "tools/list"}')
     assert set(BY_NAME) <= {tool["name"] for tool in client.answer("doc-2")["result"]["tools"]}
     arguments = {"analysis": analysis, "requirements": SAAS}
-    planned = told(client, "generate_plan", **arguments)
+    planned = reported(client, "generate_plan", **arguments)
     assert planned["plan"]["phases"]
     assert whole(client, "analyze_project", {})["error"] == {
         "code": -32602,
@@ -134,7 +134,7 @@ def test_the_messages_of_the_document(client: ServerClient) -> None:
         "suggestion": "Choose one of the available templates",
     }
     assert {"makerkit-nextjs", "cloudflare-hono"} < set(ABOUT)
-    assert told(client, "set_context", key="stack", value={"db": "postgres"})["success"]
+    assert reported(client, "set_context", key="stack", value={"db": "postgres"})["success"]
     for line, code in ((b"{", -32700), (b'{"jsonrpc":"2.0","id":9}', -32600)):
         client.send(line)
         assert client.answer(9 if b"9" in line else None)["error"]["code"] == code
@@ -153,12 +153,12 @@ def test_what_is_missing_null_or_short(client: ServerClient) -> None:
 
 
 def test_context_is_kept_from_call_to_call_and_era_to_era(client: ServerClient) -> None:
-    told(client, "set_context", key="team", value=["ada", {"n": 1}])
+    reported(client, "set_context", key="team", value=["ada", {"n": 1}])
     meant = {"name": "get_context", "arguments": {"key": "team"}}
     assert client.ask("tools/call", {**meant, "_meta": MODERN})["structuredContent"]["value"] == ["ada", {"n": 1}]
     client.ask("initialize", {**INITIALIZE, "protocolVersion": "2024-11-05"})
-    assert told(client, "get_context", key="team")["value"] == ["ada", {"n": 1}]
-    assert told(client, "set_context", key="team", value=None)["removed"] is True
+    assert reported(client, "get_context", key="team")["value"] == ["ada", {"n": 1}]
+    assert reported(client, "set_context", key="team", value=None)["removed"] is True
     assert failed(client, "get_context", key="team")["code"] == "CONTEXT_NOT_FOUND"
 
 
@@ -191,13 +191,13 @@ def test_no_more_than_ten_calls_of_one_operation_and_the_connection_lives(verbs:
         for _ in range(12):  # what is missing costs nothing
             assert whole(client, "set_context", {})["error"]["code"] == -32602
         for _ in range(12):  # what is kept in memory costs nothing either, and is not counted
-            told(client, "set_context", key="a", value=1)
+            reported(client, "set_context", key="a", value=1)
         assert client.tool("list_runs")["runs"] == []
 
 
 def test_secrets_are_neither_told_nor_traced(client: ServerClient, verbs: RunVerbs) -> None:
-    told(client, "set_context", key="keys", value={"apiKey": "s3cr3t", "note": f"it is {SECRET}"})
-    found = told(client, "get_context", key="keys")
+    reported(client, "set_context", key="keys", value={"apiKey": "s3cr3t", "note": f"it is {SECRET}"})
+    found = reported(client, "get_context", key="keys")
     assert found["value"] == {"apiKey": "[REDACTED]", "note": "it is [REDACTED]"}
     log = (verbs.home / "server.log").read_text()
     assert '[MCP] <- {"jsonrpc":"2.0",' in log
@@ -249,4 +249,4 @@ def test_what_fails_inside_is_an_internal_error_and_costs_that_question_only(hom
         answer = client.answer(client.begin("resources/list", {}))
         assert answer["error"]["code"] == -32603
         assert "Traceback" not in json.dumps(answer)
-        assert told(client, "set_context", key="a", value=1)["data"]["keys"] == ["a"]
+        assert reported(client, "set_context", key="a", value=1)["data"]["keys"] == ["a"]

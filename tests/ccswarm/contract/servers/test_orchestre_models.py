@@ -106,11 +106,11 @@ async def test_a_model_fills_the_same_schema_and_is_given_the_counted_facts(home
         desk_of(home, thinker(server, "ada", "big")) as verbs,
     ):
         made(home / "work", PYTHON)
-        told: list[str] = []
-        PARTIAL.set(told.append)
+        reported: list[str] = []
+        PARTIAL.set(reported.append)
         done = await called(verbs, "analyze_project", requirements=NEEDED, context={"timeline": "2 weeks"})
-        assert told[0].startswith("by rules: ")
-        assert [told[1], told[2].partition(": ")[2].partition(":")[0]] == ["ada is asked", "succeeded"]
+        assert reported[0].startswith("by rules: ")
+        assert [reported[1], reported[2].partition(": ")[2].partition(":")[0]] == ["ada is asked", "succeeded"]
         app = await verbs.reading()
         (run,) = await runs(app.engine, 9)
         assert (run.id, run.status) == (done["run"], RunStatus.SUCCEEDED)
@@ -147,11 +147,11 @@ NO_ANSWERS: tuple[tuple[Any, str], ...] = (
 async def test_what_is_no_analysis_falls_back_to_rules_and_says_so(home: Path) -> None:
     answers: dict[str, Any] = {}
     async with ModelServer(answering(answers)) as server, desk_of(home, thinker(server, "ada", "big")) as verbs:
-        for answer, told in NO_ANSWERS:
+        for answer, reported in NO_ANSWERS:
             answers["big"] = answer
             done = await called(verbs, "analyze_project", requirements=NEEDED)
             assert done["method"] == "rules"
-            assert [one.startswith(told) for one in done["notes"]] == [True], done["notes"]
+            assert [one.startswith(reported) for one in done["notes"]] == [True], done["notes"]
             assert done["analysis"]["complexity"]["because"]
 
 
@@ -175,8 +175,8 @@ async def test_budgets_hold_and_agents_that_cannot_think_are_told(home: Path) ->
 
 
 def found(line: int, severity: str = "high", **more: Any) -> dict[str, Any]:
-    place = {"file": "calc/__init__.py", "line": line, "category": "correctness", "severity": severity}
-    return {**place, "message": f"line {line}", "suggestion": "mend it", **more}
+    location = {"file": "calc/__init__.py", "line": line, "category": "correctness", "severity": severity}
+    return {**location, "message": f"line {line}", "suggestion": "mend it", **more}
 
 
 async def test_models_review_side_by_side_and_agree_where_they_do(home: Path) -> None:

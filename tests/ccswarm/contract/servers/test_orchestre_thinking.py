@@ -55,7 +55,7 @@ def client(verbs: RunVerbs) -> Iterator[ServerClient]:
         yield client
 
 
-def told(client: ServerClient, number: int) -> Any:
+def reported(client: ServerClient, number: int) -> Any:
     result = client.answer(number)["result"]
     assert not result["isError"], result
     return json.loads(result["content"][0]["text"])
@@ -66,10 +66,10 @@ def asked(client: ServerClient, name: str, /, **arguments: Any) -> int:
 
 
 def test_an_analysis_becomes_a_plan_and_the_plan_a_run_that_ends(client: ServerClient) -> None:
-    analysis = told(client, asked(client, "analyze_project", requirements=SAAS))
+    analysis = reported(client, asked(client, "analyze_project", requirements=SAAS))
     assert analysis_problem(analysis["analysis"]) == ""
     assert (analysis["method"], analysis["repository"]["git"]["commits"]) == ("rules", 1)
-    plan = told(client, asked(client, "generate_plan", requirements=SAAS, analysis=analysis))
+    plan = reported(client, asked(client, "generate_plan", requirements=SAAS, analysis=analysis))
     assert plan_problem(plan["plan"]) == ""
     assert plan["check"] == {"valid": True, "problems": []}
     checked = client.tool("check_plan", plan=plan["ccswarmPlan"])
@@ -89,7 +89,7 @@ def test_all_of_them_side_by_side(client: ServerClient) -> None:
     ]
     refused = client.answer(asked(client, "multi_llm_review", files=["app.py"]))["result"]
     assert (refused["isError"], json.loads(refused["content"][0]["text"])["code"]) == (True, "NO_MODEL")
-    analysis, research, plan = (told(client, number) for number in numbers)
+    analysis, research, plan = (reported(client, number) for number in numbers)
     assert analysis["repository"]["tests"]["command"] == "make test"
     assert (research["method"], research["workspace"]["hits"][0]["path"]) == ("search", "web/package.json")
     assert plan["plan"]["phases"][0]["tasks"][0]["title"] == "Start from the template cloudflare-hono"

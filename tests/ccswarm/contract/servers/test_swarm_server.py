@@ -106,10 +106,10 @@ def test_events_come_in_pages_and_each_once(client: ServerClient) -> None:
     whole = client.follow(run)
     found, cursor, more = [], "", True
     while more:
-        told = client.tool("run_events", run=run, cursor=cursor, limit=3)
-        found, cursor, more = found + told["events"], told["cursor"], told["more"]
-        assert len(told["events"]) <= 3
-        assert told["over"] is not more
+        reported = client.tool("run_events", run=run, cursor=cursor, limit=3)
+        found, cursor, more = found + reported["events"], reported["cursor"], reported["more"]
+        assert len(reported["events"]) <= 3
+        assert reported["over"] is not more
     key = lambda one: (one["event"], one.get("task", ""))  # noqa: E731
     assert sorted(map(key, found)) == sorted(map(key, whole))
     assert len(found) == 2 + 2 * 6
@@ -119,8 +119,8 @@ def test_events_come_in_pages_and_each_once(client: ServerClient) -> None:
 def test_a_whole_run_is_followed_with_one_call(client: ServerClient) -> None:
     plan = "".join(task(f"t{number}", step("say")) for number in range(3))
     run = client.tool("start_run", plan=plan)["run"]
-    events, told = client.follow_whole(run)
-    assert (told["over"], told["status"], len(events)) == (True, "succeeded", 2 + 2 * 3)
+    events, reported = client.follow_whole(run)
+    assert (reported["over"], reported["status"], len(events)) == (True, "succeeded", 2 + 2 * 3)
 
 
 def test_the_same_call_key_starts_one_run(client: ServerClient) -> None:
@@ -211,7 +211,7 @@ WIDER = '[[agents]]\nname = "ada"\ngrants = ["*"]\n'
     ],
 )
 def test_what_may_not_be_started_is_told(
-    client: ServerClient, verbs: RunVerbs, arguments: dict[str, object], code: str, told: str
+    client: ServerClient, verbs: RunVerbs, arguments: dict[str, object], code: str, reported: str
 ) -> None:
     link = verbs.home / "out"
     if not link.exists():
@@ -219,7 +219,7 @@ def test_what_may_not_be_started_is_told(
     before = [one["run"] for one in client.tool("list_runs")["runs"]]
     error = client.refused("start_run", **arguments)
     assert error["code"] == code
-    assert told in error["message"]
+    assert reported in error["message"]
     assert error["suggestion"]
     assert [one["run"] for one in client.tool("list_runs")["runs"]] == before
 

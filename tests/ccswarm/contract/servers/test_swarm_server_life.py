@@ -128,8 +128,8 @@ def test_calls_do_not_wait_for_each_other_and_can_be_given_up(verbs: RunVerbs) -
         run = client.tool("start_run")["run"]
         with verbs.held() as pipe:
             cursor = ""
-            while (told := client.tool("run_events", run=run, cursor=cursor))["events"] or not cursor:
-                cursor = told["cursor"]
+            while (reported := client.tool("run_events", run=run, cursor=cursor))["events"] or not cursor:
+                cursor = reported["cursor"]
             wait = {"run": run, "cursor": cursor, "wait_seconds": 45}
             waiting = client.begin("tools/call", {"name": "run_events", "arguments": wait})
             given_up = client.begin("tools/call", {"name": "run_events", "arguments": wait})
@@ -197,8 +197,8 @@ def test_after_a_kill_the_next_server_tells_the_truth_and_goes_on(verbs: RunVerb
         status = client.tool("run_status", run=run)
         assert (status["status"], status["worker"], status["over"]) == ("interrupted", "", False)
         assert client.tool("list_runs")["runs"][0]["status"] == "interrupted"
-        told = client.tool("run_events", run=run, cursor="2;hold:0", wait_seconds=45)
-        assert (told["status"], told["events"]) == ("interrupted", [])
+        reported = client.tool("run_events", run=run, cursor="2;hold:0", wait_seconds=45)
+        assert (reported["status"], reported["events"]) == ("interrupted", [])
         with verbs.answering("again"):
             client.tool("resume_run", run=run)
             assert finished(client, run)["wait"] == {"status": "ok", "text": "again"}
@@ -213,8 +213,8 @@ def test_a_run_is_paused_gone_on_with_and_cancelled(verbs: RunVerbs) -> None:
         client.tool("resume_run", run=run)
         with verbs.held():
             assert client.tool("cancel_run", run=run)["status"] == "cancelled"
-        told = client.tool("run_events", run=run, cursor="1", wait_seconds=45)
-        assert (told["status"], told["over"]) == ("cancelled", True)
+        reported = client.tool("run_events", run=run, cursor="1", wait_seconds=45)
+        assert (reported["status"], reported["over"]) == ("cancelled", True)
         assert client.refused("pause_run", run=run)["code"] == "usage_invalid"
         with verbs.answering("after all"):
             assert client.tool("resume_run", run=run)["run"] == run
@@ -274,8 +274,8 @@ def test_who_subscribed_is_told_of_changes_in_both_eras(verbs: RunVerbs) -> None
             client.notification("notifications/subscriptions/acknowledged")
             pipe.write("x")
         client.follow(run)
-        told = {client.notification("notifications/resources/updated")["uri"] for _ in range(2)}
-        assert {uri, f"run://{run}/result"} & told
+        reported = {client.notification("notifications/resources/updated")["uri"] for _ in range(2)}
+        assert {uri, f"run://{run}/result"} & reported
         client.ask("resources/unsubscribe", {"uri": uri})
         assert listening not in client.answers
 

@@ -67,10 +67,10 @@ def test_no_cursor_breaks_anything(text: str) -> None:
         ("there are tasks but no agents: add an [[agents]]", ""),
     ],
 )
-def test_a_problem_begins_with_its_place(problem: str, place: str) -> None:
-    told = placed(problem)
-    assert told["place"] == place
-    assert problem.endswith(told["problem"])
+def test_a_problem_begins_with_its_place(problem: str, location: str) -> None:
+    reported = placed(problem)
+    assert reported["place"] == location
+    assert problem.endswith(reported["problem"])
 
 
 def test_who_carries_a_run_out() -> None:
@@ -91,9 +91,9 @@ def test_pages_of_a_result_are_the_result(text: str, offset: int) -> None:
 
 
 def test_long_texts_of_events_say_that_they_are_cut() -> None:
-    told = shortened({"a": ["x" * 3000], "n": 1})
-    assert told["a"][0].endswith("… (1000 more characters)")
-    assert told["n"] == 1
+    reported = shortened({"a": ["x" * 3000], "n": 1})
+    assert reported["a"][0].endswith("… (1000 more characters)")
+    assert reported["n"] == 1
 
 
 @given(

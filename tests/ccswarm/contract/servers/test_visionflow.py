@@ -81,7 +81,7 @@ def test_the_messages_of_the_document_get_its_answers(wire: Wire) -> None:
 
 def test_what_is_missing_or_does_not_fit_is_named(wire: Wire) -> None:
     swarm, _ = wire.swarm()
-    for method, params, field, told in (
+    for method, params, field, reported in (
         ("swarm_init", {}, "topology", "Required"),
         ("swarm_init", {"topology": 7}, "topology", "Must be a string"),
         ("swarm_init", {"topology": "mesh", "maxAgents": "10"}, "maxAgents", "Must be an integer"),
@@ -126,7 +126,7 @@ def test_what_is_missing_or_does_not_fit_is_named(wire: Wire) -> None:
     ):
         fault = wire.fault(method, **params)
         assert (fault["code"], fault["message"], fault["data"]["field"]) == (-32602, "Invalid params", field), params
-        assert fault["data"]["message"].startswith(told), fault
+        assert fault["data"]["message"].startswith(reported), fault
     assert wire.ask("swarm_init", topology="ring", maxAgents=None, strategy=None)["maxAgents"] == 10
 
 
@@ -147,8 +147,8 @@ def test_who_and_what_is_not_there_has_codes_of_its_own(wire: Wire) -> None:
         fault = wire.fault(method, **params)
         assert (fault["code"], fault["message"]) == (code, message), (method, fault)
         assert fault["data"]["message"]
-    told = wire.fault("agent_spawn", swarmId=swarm, type="optimizer")["data"]["message"]
-    assert 'add [[agents]] with type = "optimizer" to ' in told
+    reported = wire.fault("agent_spawn", swarmId=swarm, type="optimizer")["data"]["message"]
+    assert 'add [[agents]] with type = "optimizer" to ' in reported
 
 
 def test_the_eleventh_agent_of_ten_is_one_too_many(wire: Wire) -> None:

@@ -105,9 +105,9 @@ def test_under_a_hub_the_coordinator_comes_first(wire: Wire, verbs: RunVerbs) ->
     for topology in ("star", "hierarchical"):
         swarm, _ = wire.swarm(topology, "researcher", "coder", "coordinator")
         task = wire.over(wire.ask("task_orchestrate", swarmId=swarm, task="plan it", strategy="parallel")["taskId"])
-        told = events(verbs, task["run"])
-        assert told[:2] == [("started", "eve"), ("ended", "eve")]
-        assert sorted(told[2:]) == [("ended", "ada"), ("ended", "bob"), ("started", "ada"), ("started", "bob")]
+        reported = events(verbs, task["run"])
+        assert reported[:2] == [("started", "eve"), ("ended", "eve")]
+        assert sorted(reported[2:]) == [("ended", "ada"), ("ended", "bob"), ("started", "ada"), ("started", "bob")]
         assert wire.ask("swarm_status", swarmId=swarm, include_topology=True)["coordination_layers"] == 2
 
 

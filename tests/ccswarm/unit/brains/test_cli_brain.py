@@ -16,9 +16,9 @@ import pytest
 
 from ccswarm.brains.base import WorkerContext
 from ccswarm.models import CallOutcome, CallRequest, CallStatus, RunStatus
-from tests.ccswarm.support.cli_swarms import TASK, CliWorld, ended, started
+from tests.ccswarm.support.cli_swarms import TASK, CliWorker, ended, started
 from tests.ccswarm.support.guest_terminals import Terminals
-from tests.ccswarm.support.swarms import World
+from tests.ccswarm.support.swarms import MemoryWorker
 from tests.conftest import processes
 from tests.support.bounds import BOUND_SECONDS
 
@@ -40,13 +40,13 @@ def plan(*actions: str, more: Mapping[str, Any] | None = None, task: Mapping[str
 
 
 @pytest.fixture
-async def cli(home: Path) -> AsyncGenerator[CliWorld]:
+async def cli(home: Path) -> AsyncGenerator[CliWorker]:
     terminals = Terminals()
-    yield CliWorld(home, terminals)
+    yield CliWorker(home, terminals)
     await terminals.close()
 
 
-async def test_a_program_works_and_finishes(cli: CliWorld, home: Path) -> None:
+async def test_a_program_works_and_finishes(cli: CliWorker, home: Path) -> None:
     heard = home / "prompts"
     task = await cli.run(
         plan(f"prompt:{heard}", "say:Looking.", "tools", "call:srv__do:{}", "say:There.", "finish:succeeded:42 files")
@@ -54,7 +54,7 @@ async def test_a_program_works_and_finishes(cli: CliWorld, home: Path) -> None:
     assert (task["status"], task["summary"]) == ("succeeded", "42 files")
     assert task["usage"] == {"calls": 1, "tokens": 150, "dollars": 0.25, "seconds": 1.0}
     said = [event["text"] for event in await cli.events("agent.said")]
-    # What makes it run is granted to the orchestrator alone, in this world as tools of everybody.
+    # What makes it run is granted to the orchestrator alone, here as tools of everybody.
     assert said[0] == "Looking."
     assert "srv__do finish await_call" in said[1]
     assert said[2] == "There."
@@ -65,11 +65,11 @@ async def test_a_program_works_and_finishes(cli: CliWorld, home: Path) -> None:
     prompt = heard.read_text()
     for words in ("the agent ada", "Be terse.", "count the files", "/project", "`finish`"):
         assert words in prompt
-    assert [call.tool for call in cli.world.task_worker.calls if call.agent == "ada"] == ["srv.do"]
+    assert [call.tool for call in cli.worker.task_worker.calls if call.agent == "ada"] == ["srv.do"]
     assert not list((home / "guests").iterdir()), "nothing is left of the program's directory"
 
 
-async def test_the_token_is_in_no_word_and_no_record(cli: CliWorld, home: Path) -> None:
+async def test_the_token_is_in_no_word_and_no_record(cli: CliWorker, home: Path) -> None:
     async with started(cli, plan("say:here", "call:srv__do:{}", "hang")) as name:
         token = cli.terminals.made[name]["env"]["CCSWARM_GUEST"].partition("@")[0].rpartition(".")[2]
         process = cli.terminals.running[name]
@@ -80,17 +80,17 @@ async def test_the_token_is_in_no_word_and_no_record(cli: CliWorld, home: Path) 
         files = [path for path in home.rglob("*") if path.is_file()]
         assert not [path for path in files if token.encode() in path.read_bytes()]
         assert process.returncode is None
-        await cli.world.engine.send(TASK, "stop", "enough")
+        await cli.worker.engine.send(TASK, "stop", "enough")
         assert (await ended(cli))["summary"] == "stopped: enough"
         async with asyncio.timeout(BOUND_SECONDS):
             await process.wait()
-    records = json.dumps([list(row.records.values()) for row in cli.world.engine.store.rows.values()])
+    records = json.dumps([list(row.records.values()) for row in cli.worker.engine.store.rows.values()])
     assert token not in records
     assert cli.terminals.closed == [name]
 
 
-async def test_a_key_reaches_the_program_and_nothing_else(cli: CliWorld, home: Path) -> None:
-    key = cli.world.task_worker.worker_context.secret("SOME")
+async def test_a_key_reaches_the_program_and_nothing_else(cli: CliWorker, home: Path) -> None:
+    key = cli.worker.task_worker.worker_context.secret("SOME")
     given = plan("length:API_KEY", "call:srv__do:{}", "hang", more={"environment": {"API_KEY": "$SOME"}})
     async with started(cli, given) as name:
         (said,) = await cli.events("agent.said")
@@ -99,11 +99,11 @@ async def test_a_key_reaches_the_program_and_nothing_else(cli: CliWorld, home: P
         assert not [path for path in files if key.encode() in path.read_bytes()]
         assert key not in json.dumps([dict(made) for made in cli.terminals.made.values()])
         assert all(path.stat().st_mode & 0o77 == 0 for path in (home / "guests").rglob("*"))
-        await cli.world.engine.send(TASK, "stop", "enough")
+        await cli.worker.engine.send(TASK, "stop", "enough")
         await ended(cli)
         assert cli.terminals.closed == [name]
     assert key not in json.dumps(
-        [[row.payload, list(row.records.values())] for row in cli.world.engine.store.rows.values()]
+        [[row.payload, list(row.records.values())] for row in cli.worker.engine.store.rows.values()]
     )
 
 
@@ -114,12 +114,12 @@ def _readable(path: Path) -> bool:
         return False
 
 
-async def test_what_is_not_granted_is_denied(cli: CliWorld, home: Path) -> None:
+async def test_what_is_not_granted_is_denied(cli: CliWorker, home: Path) -> None:
     seen = home / "seen"
     del seen
     task = await cli.run(plan("call:other__secret:{}", "call:srv__do:{}", "finish:succeeded:ok"))
     assert task["status"] == "succeeded"
-    assert [call.tool for call in cli.world.task_worker.calls if call.agent == "ada"] == ["srv.do"]
+    assert [call.tool for call in cli.worker.task_worker.calls if call.agent == "ada"] == ["srv.do"]
 
 
 ENDS = {
@@ -141,20 +141,20 @@ ENDS = {
 
 
 @pytest.mark.parametrize("how", list(ENDS))
-async def test_an_early_end_is_named(cli: CliWorld, how: str) -> None:
+async def test_an_early_end_is_named(cli: CliWorker, how: str) -> None:
     actions, words = ENDS[how]
     task = await cli.run(plan(*actions))
     assert task["status"] == "failed"
     assert words in task["summary"]
 
 
-async def test_an_end_without_finish_is_reminded_once(cli: CliWorld) -> None:
+async def test_an_end_without_finish_is_reminded_once(cli: CliWorker) -> None:
     task = await cli.run(plan("say:I think I am done"))
     assert (task["status"], task["summary"]) == ("succeeded", "resumed")
     assert len(cli.terminals.made) == 2
 
 
-async def test_who_forgot_its_session_begins_anew(cli: CliWorld, home: Path) -> None:
+async def test_who_forgot_its_session_begins_anew(cli: CliWorker, home: Path) -> None:
     words = [sys.executable, str(AGENT), "{mcp_config}", "--resume", "{session}"]
     forgets = [*words, "complain:No conversation found with session ID: x", "exit:1"]
     task = await cli.run(plan("say:I think I am done", f"prompt:{home / 'prompts'}", more={"resume": forgets}))
@@ -166,24 +166,24 @@ async def test_who_forgot_its_session_begins_anew(cli: CliWorld, home: Path) -> 
     assert "You were interrupted" in second
 
 
-async def test_who_cannot_be_reminded_has_not_finished(cli: CliWorld) -> None:
+async def test_who_cannot_be_reminded_has_not_finished(cli: CliWorker) -> None:
     task = await cli.run(plan("say:I think I am done", more={"resume": []}))
     assert (task["status"], task["result"]) == ("failed", "I think I am done")
     assert task["summary"] == "scripted ended without calling finish: I think I am done"
 
 
-async def test_a_program_that_is_not_there(cli: CliWorld) -> None:
+async def test_a_program_that_is_not_there(cli: CliWorker) -> None:
     cli.terminals.environ["PATH"] = "/nowhere"
     task = await cli.run(plan(more={"command": ["python3"]}))
     assert task["status"] == "failed"
     assert "scripted is not installed where its terminal runs; install it" in task["summary"]
 
 
-async def test_a_terminal_that_cannot_run_it(cli: CliWorld) -> None:
+async def test_a_terminal_that_cannot_run_it(cli: CliWorker) -> None:
     cli.terminals.environ["PATH"] = "/nowhere"
     given = plan("say:never")
-    cli.world.task_worker.worker_context = WorkerContext(
-        lambda _: "", {"PYTHONPATH": "/nowhere"}, cli.world.task_worker.worker_context.state_directory
+    cli.worker.task_worker.worker_context = WorkerContext(
+        lambda _: "", {"PYTHONPATH": "/nowhere"}, cli.worker.task_worker.worker_context.state_directory
     )
     cli.terminals.environ["PYTHONSAFEPATH"] = "1"
     cli.terminals.environ["PYTHONHOME"] = "/nowhere"
@@ -193,7 +193,7 @@ async def test_a_terminal_that_cannot_run_it(cli: CliWorld) -> None:
     assert "ai-session" in task["summary"]
 
 
-async def test_no_terminal_is_told(cli: CliWorld) -> None:
+async def test_no_terminal_is_told(cli: CliWorker) -> None:
     cli.terminals.refusal = CallOutcome(CallStatus.TOOL_ERROR, code="limit_reached", message="64 sessions are open")
     task = await cli.run(plan("say:never"))
     assert task["summary"].startswith("no terminal for scripted: limit_reached: 64 sessions are open")
@@ -201,7 +201,7 @@ async def test_no_terminal_is_told(cli: CliWorld) -> None:
 
 
 @pytest.mark.parametrize("victim", ["keeper", "program"])
-async def test_a_killed_program_is_started_again_with_its_session(cli: CliWorld, home: Path, victim: str) -> None:
+async def test_a_killed_program_is_started_again_with_its_session(cli: CliWorker, home: Path, victim: str) -> None:
     going = asyncio.Event()
 
     async def hang(_: CallRequest) -> Mapping[str, Any]:
@@ -209,7 +209,7 @@ async def test_a_killed_program_is_started_again_with_its_session(cli: CliWorld,
         await asyncio.Event().wait()
         raise AssertionError
 
-    cli.world.tool("srv.hang", hang)
+    cli.worker.tool("srv.hang", hang)
     heard = home / "prompts"
     words = [sys.executable, str(AGENT), "{mcp_config}", "--resume", "{session}", f"prompt:{heard}", "finish:failed:no"]
     async with started(cli, plan("say:here", "call:srv__do:{}", "call:srv__hang:{}", more={"resume": words})) as name:
@@ -226,7 +226,7 @@ async def test_a_killed_program_is_started_again_with_its_session(cli: CliWorld,
     assert "Of these calls nobody knows what came of them: srv.hang." in heard.read_text()
 
 
-async def test_a_killed_worker_leaves_the_program_running(home: Path, cli: CliWorld) -> None:
+async def test_a_killed_worker_leaves_the_program_running(home: Path, cli: CliWorker) -> None:
     """The next worker goes on with the same program, in the same terminal; what it said is told once."""
     going = asyncio.Event()
 
@@ -235,14 +235,14 @@ async def test_a_killed_worker_leaves_the_program_running(home: Path, cli: CliWo
         await asyncio.Event().wait()
         raise AssertionError
 
-    cli.world.tool("srv.hang", hang)
-    second = CliWorld(home, cli.terminals, World(cli.world.engine.store, "two"))
-    second.world.tool("srv.hang", found=2)
+    cli.worker.tool("srv.hang", hang)
+    second = CliWorker(home, cli.terminals, MemoryWorker(cli.worker.engine.store, "two"))
+    second.worker.tool("srv.hang", found=2)
     given = plan("say:one", "call:srv__hang:{}", "say:two", "call:srv__do:{}", "finish:succeeded:went on")
     async with started(cli, given, "one"):
         await asyncio.wait_for(going.wait(), BOUND_SECONDS)
-        cli.world.engine.kill()
-        async with second.world.working("two"):
+        cli.worker.engine.kill()
+        async with second.worker.working("two"):
             task = await ended(second)
     assert (task["status"], task["summary"]) == ("succeeded", "went on")
     assert len(cli.terminals.made) == 1
@@ -250,7 +250,7 @@ async def test_a_killed_worker_leaves_the_program_running(home: Path, cli: CliWo
     assert task["usage"]["tokens"] == 150
 
 
-async def test_a_worker_is_killed_after_the_program_was(home: Path, cli: CliWorld) -> None:
+async def test_a_worker_is_killed_after_the_program_was(home: Path, cli: CliWorker) -> None:
     """The next worker hears of the first start only from the record; the second one is not taken for a stranger."""
     going = [asyncio.Event(), asyncio.Event()]
 
@@ -259,9 +259,9 @@ async def test_a_worker_is_killed_after_the_program_was(home: Path, cli: CliWorl
         await asyncio.Event().wait()
         raise AssertionError
 
-    cli.world.tool("srv.hang", hang)
-    second = CliWorld(home, cli.terminals, World(cli.world.engine.store, "two"))
-    second.world.tool("srv.hang", found=2)
+    cli.worker.tool("srv.hang", hang)
+    second = CliWorker(home, cli.terminals, MemoryWorker(cli.worker.engine.store, "two"))
+    second.worker.tool("srv.hang", found=2)
     words = [sys.executable, str(AGENT), "{mcp_config}", "--resume", "{session}", 'call:srv__hang:{"number":1}']
     given = plan(
         *("say:one", "call:srv__do:{}", 'call:srv__hang:{"number":0}'),
@@ -271,22 +271,22 @@ async def test_a_worker_is_killed_after_the_program_was(home: Path, cli: CliWorl
         await asyncio.wait_for(going[0].wait(), BOUND_SECONDS)
         os.killpg(cli.terminals.running[name].pid, signal.SIGKILL)
         await asyncio.wait_for(going[1].wait(), BOUND_SECONDS)
-        cli.world.engine.kill()
-        async with second.world.working("two"):
+        cli.worker.engine.kill()
+        async with second.worker.working("two"):
             task = await ended(second)
     assert (task["status"], task["summary"]) == ("succeeded", "went on")
     assert len(cli.terminals.made) == 2
     assert [event["text"] for event in await second.events("agent.said")] == ["one", "two"]
 
 
-async def test_work_that_is_given_back_goes_on_with_its_session(cli: CliWorld, home: Path) -> None:
+async def test_work_that_is_given_back_goes_on_with_its_session(cli: CliWorker, home: Path) -> None:
     heard, checks = home / "prompts", iter((1, 0))
 
     async def check(_: CallRequest) -> CallOutcome:
         code = next(checks)
         return CallOutcome(CallStatus.OK, f"exit {code}: no test passes", {"exit_code": code})
 
-    cli.world.tool("srv.check", check)
+    cli.worker.tool("srv.check", check)
     words = [sys.executable, str(AGENT), "{mcp_config}", "--resume", "{session}", f"prompt:{heard}"]
     given = plan(
         "finish:succeeded:first",
@@ -298,7 +298,7 @@ async def test_work_that_is_given_back_goes_on_with_its_session(cli: CliWorld, h
     assert "not accepted yet" in heard.read_text()
 
 
-async def test_tokens_count_while_it_works(cli: CliWorld) -> None:
+async def test_tokens_count_while_it_works(cli: CliWorker) -> None:
     given = plan("say:a", "say:b", "call:srv__do:{}", "hang", task={"budget": {"tokens": 20}})
     task = await cli.run(given)
     assert task["status"] == RunStatus.EXHAUSTED
@@ -313,17 +313,17 @@ def mark_of(prompt: str) -> str:
     return found[1]
 
 
-async def said(cli: CliWorld, text: str) -> None:
+async def said(cli: CliWorker, text: str) -> None:
     """A person says so, twice with the same key, and it is heard."""
     for _ in range(2):
-        await cli.world.swarm.say(TASK, text, by="ann", key=text)
+        await cli.worker.swarm.say(TASK, text, by="ann", key=text)
     while not await cli.events("person.said"):
-        await cli.world.engine.store.change()
+        await cli.worker.engine.store.change()
     assert [(one["by"], one["text"]) for one in await cli.events("person.said")] == [("ann", text)]
 
 
 @pytest.mark.parametrize("victim", ["", "worker", "program"])
-async def test_a_person_is_heard_with_the_next_answer(cli: CliWorld, home: Path, victim: str) -> None:
+async def test_a_person_is_heard_with_the_next_answer(cli: CliWorker, home: Path, victim: str) -> None:
     going, goes_on = asyncio.Event(), asyncio.Event()
 
     async def waits(_: CallRequest) -> Mapping[str, Any]:
@@ -331,9 +331,9 @@ async def test_a_person_is_heard_with_the_next_answer(cli: CliWorld, home: Path,
         await goes_on.wait()
         return {"found": 7}
 
-    cli.world.tool("srv.wait", waits)
-    second = CliWorld(home, cli.terminals, World(cli.world.engine.store, "two"))
-    second.world.tool("srv.wait", found=7)
+    cli.worker.tool("srv.wait", waits)
+    second = CliWorker(home, cli.terminals, MemoryWorker(cli.worker.engine.store, "two"))
+    second.worker.tool("srv.wait", found=7)
     first, again, answers = home / "first", home / "again", home / "answers"
     words = [sys.executable, str(AGENT), "{mcp_config}", "--resume", "{session}", f"prompt:{again}"]
     given = plan(
@@ -345,8 +345,8 @@ async def test_a_person_is_heard_with_the_next_answer(cli: CliWorld, home: Path,
         await going.wait()
         await said(cli, "Leave the tests.")
         if victim == "worker":
-            cli.world.engine.kill()
-            async with second.world.working("two"):
+            cli.worker.engine.kill()
+            async with second.worker.working("two"):
                 task = await ended(second)
         elif victim == "program":
             os.killpg(cli.terminals.running[name].pid, signal.SIGKILL)
@@ -366,7 +366,7 @@ async def test_a_person_is_heard_with_the_next_answer(cli: CliWorld, home: Path,
     assert "[person" not in json.dumps(other), "once"
 
 
-async def test_nothing_is_finished_before_a_person_was_heard(cli: CliWorld, home: Path) -> None:
+async def test_nothing_is_finished_before_a_person_was_heard(cli: CliWorker, home: Path) -> None:
     answered, gate, answers = home / "answered", home / "gate", home / "answers"
     os.mkfifo(answered)
     os.mkfifo(gate)

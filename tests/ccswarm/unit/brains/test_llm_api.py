@@ -14,7 +14,7 @@ from ccswarm.brains.base import WorkerContext
 from ccswarm.models import CallOutcome, CallRequest, CallStatus
 from ccswarm.runs.events import RunEvent
 from ccswarm.runs.events import format_event as of_people
-from tests.ccswarm.support.llm_agents import KEY, SECRET, finish, plan, served, told, world
+from tests.ccswarm.support.llm_agents import KEY, SECRET, finish, llm_worker, plan, served, task_events
 from tests.ccswarm.support.model_servers import (
     Asked,
     Cut,
@@ -28,7 +28,7 @@ from tests.ccswarm.support.model_servers import (
     loops,
     plays,
 )
-from tests.ccswarm.support.swarms import World, settings
+from tests.ccswarm.support.swarms import MemoryWorker, settings
 from tests.support.bounds import BOUND_SECONDS
 
 pytestmark = pytest.mark.anyio
@@ -38,15 +38,15 @@ DONE = Reply("All is done.", calls=[finish()])
 LOOK = Reply("I look.", calls=[("srv.look", {"path": "/a"})])
 
 
-def looking() -> World:
-    made = world()
+def looking() -> MemoryWorker:
+    made = llm_worker()
     made.tool("srv.look", found=1)
     return made
 
 
 async def ran(
-    script: Script, *, made: World | None = None, kind: str = "openai", server: Any = None, **more: Any
-) -> tuple[Mapping[str, Any], World, ModelServer]:
+    script: Script, *, made: MemoryWorker | None = None, kind: str = "openai", server: Any = None, **more: Any
+) -> tuple[Mapping[str, Any], MemoryWorker, ModelServer]:
     """The task after a run with a model of that kind."""
     made = made or looking()
     async with ModelServer(script, **(server or {})) as model:
@@ -68,7 +68,7 @@ async def test_a_task_is_done(kind: str) -> None:
     (result,) = second.results
     assert result.text.startswith("[1] ")
     assert "found" in result.text
-    assert [(one["text"], one["tokens"]) for one in await told(made, "agent.said")] == [
+    assert [(one["text"], one["tokens"]) for one in await task_events(made, "agent.said")] == [
         ("I look.", 110),
         ("All is done.", 110),
     ]
@@ -87,7 +87,7 @@ async def test_what_passes_by_itself_is_waited_for_and_asked_again(kind: str) ->
     script = answers([LOOK, Fail(429, retry_after=30), Cut(2), Fail(503), Stall(1), DONE])
     task, made, model = await ran(script, kind=kind, idle_seconds=1.5)
     assert (task["status"], made.ran) == ("succeeded", ["turn1.call1"])
-    waits = await told(made, "agent.waits")
+    waits = await task_events(made, "agent.waits")
     assert [one["why"] for one in waits] == ["rate_limited", "cut", "overloaded", "timed_out"]
     assert 30 <= waits[0]["seconds"] <= 33
     assert [seconds for _, seconds in made.engine.store.slept] == [one["seconds"] for one in waits]
@@ -145,7 +145,7 @@ async def test_what_else_answers_at_an_address_is_said_and_waited_for_where_a_mo
     broken = Raw(b"\0no gzip", headers={**EVENTS, "content-encoding": "gzip"})
     task, made, _ = await ran(answers([LOOK, *others, broken, Fail(502), DONE]), kind=kind, retries=9)
     assert task["status"] == "succeeded", task
-    waits = [(one["why"], one["message"]) for one in await told(made, "agent.waits")]
+    waits = [(one["why"], one["message"]) for one in await task_events(made, "agent.waits")]
     assert [why for why, _ in waits] == ["not_understood"] * 6 + ["cut", "server_error"]
     assert [waits[at][1] for at in (1, 2, 5)] == [
         "application/json: no credit",
@@ -163,7 +163,7 @@ async def test_nobody_there_is_said_within_seconds(kind: str) -> None:
     done = await made.run(plan({"model": f"{kind}:big", "base_url": address}))
     said = done.result["tasks"]["t"]["summary"]
     assert f"{kind}:big cannot be reached at {address}, tried 3 times" in said
-    assert [one["why"] for one in await told(made, "agent.waits")] == ["cannot_connect"] * 2
+    assert [one["why"] for one in await task_events(made, "agent.waits")] == ["cannot_connect"] * 2
     assert sum(seconds for _, seconds in made.engine.store.slept) < 8
 
 
@@ -184,18 +184,18 @@ async def test_a_model_that_has_answered_is_waited_for_as_long_as_is_set() -> No
 async def test_a_maker_that_is_reached_elsewhere_is_told_once_and_gets_its_key() -> None:
     made = looking()
     async with ModelServer(plays([LOOK, DONE]), key=SECRET) as model:
-        place = f"{model.url}/v1"
+        location = f"{model.url}/v1"
         known = {"OPENAI_API_KEY": SECRET, "ANTHROPIC_API_KEY": "sk-of-another"}
         made.task_worker.worker_context = WorkerContext(
-            lambda name: known.get(name, ""), {"OPENAI_BASE_URL": place}, Path("/nowhere")
+            lambda name: known.get(name, ""), {"OPENAI_BASE_URL": location}, Path("/nowhere")
         )
         done = await made.run(plan({"model": "openai:big"}))
     assert done.result["status"] == "succeeded", done.result
     assert model.refused == []
-    (where,) = await told(made, "agent.reaches")
-    assert (where["model"], where["place"]) == ("openai:big", f"{place} (OPENAI_BASE_URL)")
+    (where,) = await task_events(made, "agent.reaches")
+    assert (where["model"], where["place"]) == ("openai:big", f"{location} (OPENAI_BASE_URL)")
     said = of_people(RunEvent("run_1", "run_1.t", where, 1.0))
-    assert said == f"t: asks openai:big at {place} (OPENAI_BASE_URL)"
+    assert said == f"t: asks openai:big at {location} (OPENAI_BASE_URL)"
 
 
 async def test_refusals_of_the_model_are_failures() -> None:
@@ -211,12 +211,12 @@ async def test_then_another_model_is_asked_with_the_same_history(kind: str) -> N
         other = served(second, "anthropic" if kind != "anthropic" else "openai")
         done = await made.run(plan(served(first, kind, retries=1, fallback=[other])))
     assert done.result["status"] == "succeeded"
-    (changed,) = await told(made, "agent.changed_model")
+    (changed,) = await task_events(made, "agent.changed_model")
     assert (changed["why"], changed["to"]) == ("server_error", other["model"])
     assert [result.tool for result in second.asked[0].results] == ["srv__look"]
     assert second.refused == []
     assert made.ran == ["turn1.call1"]
-    assert len(await told(made, "agent.waits")) == 2, "each model is asked again"
+    assert len(await task_events(made, "agent.waits")) == 2, "each model is asked again"
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -240,7 +240,7 @@ async def test_what_the_model_does_wrong_it_is_told(kind: str) -> None:
 async def test_an_endless_loop_of_tools_ends() -> None:
     task, made, _ = await ran(loops(("srv.look", {"path": "/a"})), max_turns=5)
     assert (task["status"], len(made.ran)) == ("failed", 5)
-    made = world()
+    made = llm_worker()
 
     async def fails(_: CallRequest) -> CallOutcome:
         return CallOutcome(CallStatus.TOOL_ERROR, "no")
@@ -264,7 +264,7 @@ async def test_an_answer_that_is_cut_short_goes_on(kind: str) -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 async def test_a_conversation_that_is_too_long_for_the_model_gets_shorter(kind: str) -> None:
-    made = world()
+    made = llm_worker()
 
     async def much(request: CallRequest) -> CallOutcome:
         return CallOutcome(CallStatus.OK, f"{request.arguments['path']}: " + "words " * 2000)
@@ -284,7 +284,7 @@ async def test_a_conversation_that_is_too_long_for_the_model_gets_shorter(kind: 
 
 @pytest.mark.parametrize("kind", KINDS)
 async def test_a_model_sums_up_what_it_did_before_it_gets_too_long(kind: str) -> None:
-    made = world()
+    made = llm_worker()
     made.tool("srv.look", found="words " * 500)
     turns = iter([LOOK] * 9)
 
@@ -295,7 +295,7 @@ async def test_a_model_sums_up_what_it_did_before_it_gets_too_long(kind: str) ->
 
     task, _, model = await ran(script, made=made, kind=kind, context_chars=20_000)
     assert task["status"] == "succeeded"
-    assert await told(made, "agent.summed_up")
+    assert await task_events(made, "agent.summed_up")
     assert "The path was /a, and nothing is left." in model.asked[-1].prompt
     assert "Look around." in model.asked[-1].prompt
 
@@ -342,7 +342,7 @@ async def test_killed_while_a_model_thinks_only_that_question_is_asked_again() -
             await thinking.wait()
             made.engine.kill()
         turns[1] = DONE
-        other = world(made.engine.store, "two")
+        other = llm_worker(made.engine.store, "two")
         other.tool("srv.look", found=1)
         async with other.working("other"), asyncio.timeout(BOUND_SECONDS):
             done = await other.engine.wait("run_1")
@@ -350,7 +350,7 @@ async def test_killed_while_a_model_thinks_only_that_question_is_asked_again() -
     assert (made.ran, other.ran) == (["turn1.call1"], [])
     assert [asked.turns for asked in model.asked] == [0, 1, 1]
     assert model.asked[1].body == model.asked[2].body, "one history, word for word"
-    assert [one["turn"] for one in await told(other, "agent.said")] == [1, 2]
+    assert [one["turn"] for one in await task_events(other, "agent.said")] == [1, 2]
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -400,7 +400,7 @@ PNG = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNkYPhfDwAChwGA6
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("images", [True, False])
 async def test_images_are_shown_to_models_that_take_them(kind: str, images: bool) -> None:
-    made = world()
+    made = llm_worker()
 
     async def screen(_: CallRequest) -> CallOutcome:
         return CallOutcome(CallStatus.OK, "the screen", images=({"type": "image/png", "data": PNG},))

@@ -123,9 +123,9 @@ def test_the_price_of_a_model_that_is_reached_elsewhere_is_its_makers(monkeypatc
 )
 def test_no_key_goes_unencrypted_where_a_variable_says(value: str, said: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OPENAI_BASE_URL", value)
-    (told,) = problems({"model": "openai:big"}, lambda _: "key")
-    assert said in told
-    assert "hunter2" not in told
+    (reported,) = problems({"model": "openai:big"}, lambda _: "key")
+    assert said in reported
+    assert "hunter2" not in reported
     worker_context = replace(CONTEXT, variables={"OPENAI_BASE_URL": value})
     with pytest.raises(PlanInvalid, match="OPENAI_BASE_URL"):
         PLUGIN.begin(replace(ASSIGNMENT, settings={"model": "openai:big"}), worker_context)

@@ -19,8 +19,8 @@ from ccswarm.brains.base import Assignment
 from ccswarm.brains.llm.plugin import PLUGIN
 from ccswarm.brains.llm.terminal import BASH, EDIT, READ, Terminal
 from ccswarm.models import CallOutcome, CallRequest, CallStatus, ToolInfo
-from tests.ccswarm.support.llm_agents import CONTEXT, finish, plan, recorded, reply, world
-from tests.ccswarm.support.swarms import World
+from tests.ccswarm.support.llm_agents import CONTEXT, finish, llm_worker, plan, recorded, reply
+from tests.ccswarm.support.swarms import MemoryWorker
 from tests.support.bounds import BOUND_SECONDS
 
 pytestmark = pytest.mark.anyio
@@ -45,11 +45,11 @@ def command_of(tool: str, **given: Any) -> str:
 
 def environ(directory: Path, awk: str) -> dict[str, str]:
     """With ``awk`` as the only one."""
-    place = directory / f"bin-{awk}"
-    if not place.exists():
-        place.mkdir()
-        (place / "awk").symlink_to(shutil.which(awk) or awk)
-    return {**os.environ, "PATH": f"{place}:{os.environ['PATH']}"}
+    location = directory / f"bin-{awk}"
+    if not location.exists():
+        location.mkdir()
+        (location / "awk").symlink_to(shutil.which(awk) or awk)
+    return {**os.environ, "PATH": f"{location}:{os.environ['PATH']}"}
 
 
 def run(shell: list[str], command: str, directory: Path, env: Mapping[str, str]) -> subprocess.CompletedProcess[str]:
@@ -136,7 +136,7 @@ def test_what_cannot_be_done_is_said_before_anything_is_called(tool: str, given:
 class Shell:
     """A server of terminals in memory: what each command answers is given."""
 
-    def __init__(self, made: World, *answers: Mapping[str, Any] | CallOutcome) -> None:
+    def __init__(self, made: MemoryWorker, *answers: Mapping[str, Any] | CallOutcome) -> None:
         self.calls: list[tuple[str, dict[str, Any]]] = []
         self.going = self.most = 0
         self._answers = list(answers)
@@ -161,7 +161,7 @@ class Shell:
         return [(tool, *(given[name] for name in names if name in given)) for tool, given in self.calls]
 
 
-async def ran(made: World, *replies: Mapping[str, Any], **more: Any) -> Mapping[str, Any]:
+async def ran(made: MemoryWorker, *replies: Mapping[str, Any], **more: Any) -> Mapping[str, Any]:
     async with asyncio.timeout(BOUND_SECONDS):
         return (await made.run(plan(recorded(*replies), **more))).result["tasks"]["t"]
 
@@ -171,7 +171,7 @@ RUNNING = {"status": "running", "output": "", "command_id": "c1"}
 
 
 async def test_calls_of_one_answer_take_one_terminal_in_their_order() -> None:
-    made = world()
+    made = llm_worker()
     shell = Shell(made)
     several = reply((BASH, {"command": "make"}), (READ, {"path": "a"}), (BASH, {"command": "make test", "stdin": "y"}))
     direct = [("ai-session.execute_command", {"session_id": "x", "command": str(number)}) for number in range(3)]
@@ -190,7 +190,7 @@ async def test_calls_of_one_answer_take_one_terminal_in_their_order() -> None:
 
 
 async def test_a_terminal_that_is_gone_is_opened_anew_and_a_person_is_asked_for_each_call() -> None:
-    made = world()
+    made = llm_worker()
     shell = Shell(made, {"status": "finished", "exit_code": 0, "output": "one"}, GONE)
     task = await ran(made, reply((BASH, {"command": "one"})), reply((BASH, {"command": "two"})), reply(finish()))
     assert task["status"] == "succeeded"
@@ -204,7 +204,7 @@ async def test_a_terminal_that_is_gone_is_opened_anew_and_a_person_is_asked_for_
 
 
 async def test_long_commands_are_waited_for_then_interrupted_and_questions_are_not_waited_for() -> None:
-    made = world()
+    made = llm_worker()
     ended = {"status": "finished", "exit_code": 130, "output": "half"}
     asks = {**RUNNING, "input_mode": "password"}
     shell = Shell(made, RUNNING, RUNNING, RUNNING, ended, asks, ended)
@@ -222,7 +222,7 @@ async def test_long_commands_are_waited_for_then_interrupted_and_questions_are_n
 
 
 async def test_a_command_that_fails_beside_the_end_keeps_the_task_going() -> None:
-    made = world()
+    made = llm_worker()
     failed = {"status": "finished", "exit_code": 1, "output": "1 failed\n"}
     Shell(made, failed, *[failed] * 6)
     again = [reply((BASH, {"command": "make test"})) for _ in range(6)]
@@ -231,7 +231,7 @@ async def test_a_command_that_fails_beside_the_end_keeps_the_task_going() -> Non
 
 
 async def test_a_command_that_fails_alike_while_nothing_else_is_done_ends_the_task() -> None:
-    made = world()
+    made = llm_worker()
     answers = [{"status": "finished", "exit_code": 7, "output": f"refused after {n} ms"} for n in range(60)]
     answers[4] = {"status": "finished", "exit_code": 0, "output": ""}
     shell = Shell(made, *answers)
@@ -253,7 +253,7 @@ async def test_a_command_that_fails_alike_while_nothing_else_is_done_ends_the_ta
 
 
 def test_what_a_model_is_told_of_a_command() -> None:
-    def told(*facts: Mapping[str, Any]) -> list[str]:
+    def reported(*facts: Mapping[str, Any]) -> list[str]:
         made, found = terminal(), list[str]()
         made.session = "s"
         made.cwd = "/w"
@@ -266,12 +266,14 @@ def test_what_a_model_is_told_of_a_command() -> None:
         return found
 
     plain = {"output": "out\n", "cwd": "/w"}
-    assert told(plain, {"output": "", "cwd": "/w/sub"}, {**plain, "cwd": "/w/sub", "exit_code": 2, "note": "odd"}) == [
+    assert reported(
+        plain, {"output": "", "cwd": "/w/sub"}, {**plain, "cwd": "/w/sub", "exit_code": 2, "note": "odd"}
+    ) == [
         "out",
         "[you are in /w/sub now]",
         "out\n[exit code 2; odd]",
     ]
-    assert told({"output": ""}, {"output": "a", "late_output": "late", "stderr": "err\n"}) == [
+    assert reported({"output": ""}, {"output": "a", "late_output": "late", "stderr": "err\n"}) == [
         "(no output)",
         "[before this, of the background]\nlate\na\nerr",
     ]

@@ -19,8 +19,8 @@ from ccswarm.models import CallOutcome, CallRequest, CallStatus, ToolInfo
 from ccswarm.runs.events import RunEvent
 from ccswarm.runs.events import format_event as of_people
 from ccswarm.runs.status import facts_of
-from tests.ccswarm.support.llm_agents import CONTEXT, finish, plan, recorded, reply, told, world
-from tests.ccswarm.support.swarms import World, settings
+from tests.ccswarm.support.llm_agents import CONTEXT, finish, llm_worker, plan, recorded, reply, task_events
+from tests.ccswarm.support.swarms import MemoryWorker, settings
 from tests.ccswarm.unit.brains.test_llm_any_answer import Told
 from tests.support.bounds import BOUND_SECONDS
 
@@ -29,18 +29,18 @@ pytestmark = pytest.mark.anyio
 LOOK = ("srv.look", {"path": "/a"})
 
 
-async def ran(made: World, *replies: Mapping[str, Any], task: Any = None, **more: Any) -> Mapping[str, Any]:
+async def ran(made: MemoryWorker, *replies: Mapping[str, Any], task: Any = None, **more: Any) -> Mapping[str, Any]:
     """The task after a run of these replies."""
     done = await made.run(plan(recorded(*replies, **more), task=task))
     return done.result["tasks"]["t"]
 
 
-def heard(made: World) -> list[tuple[str, dict[str, Any]]]:
+def heard(made: MemoryWorker) -> list[tuple[str, dict[str, Any]]]:
     return [(request.tool, dict(request.arguments)) for request in made.task_worker.calls]
 
 
 async def test_calls_of_one_answer_go_on_side_by_side_and_later_ones_use_what_came() -> None:
-    made = world()
+    made = llm_worker()
     both = asyncio.Barrier(2)
 
     async def look(request: CallRequest) -> Mapping[str, Any]:
@@ -55,7 +55,7 @@ async def test_calls_of_one_answer_go_on_side_by_side_and_later_ones_use_what_ca
     assert (task["status"], task["summary"], task["result"]) == ("succeeded", "Done.", {"summary": "Done.", "n": 3})
     assert heard(made)[2] == ("srv.look", {"path": "/c", "from": {"names": [["/a/a"], "/b/b", "$1"]}})
     assert made.ran == ["turn1.call1", "turn1.call2", "turn2.call3"]
-    events = await told(made, "agent.said")
+    events = await task_events(made, "agent.said")
     assert [(one["turn"], one["text"], one["calls"]) for one in events] == [
         (1, "I look at both.", ["srv.look", "srv.look"]),
         (2, "", ["srv.look"]),
@@ -66,16 +66,16 @@ async def test_calls_of_one_answer_go_on_side_by_side_and_later_ones_use_what_ca
 
 @pytest.mark.parametrize("words", ["I'll start by exploring the repository.", "I have no access. Should I proceed?"])
 async def test_words_alone_are_no_success(words: str) -> None:
-    made = world()
+    made = llm_worker()
     task = await ran(made, *[reply(text=words)] * 3)
     assert task["status"] == "failed"
     assert task["summary"] == f"the model did not call finish, so the result is unknown; it said: {words}"
     assert task["result"]["reached"]["last_words"] == words
-    assert len(await told(made, "agent.said")) == 3, "it was reminded twice, and not more often"
+    assert len(await task_events(made, "agent.said")) == 3, "it was reminded twice, and not more often"
 
 
 async def test_a_model_that_is_reminded_goes_on_and_finishes() -> None:
-    made = world()
+    made = llm_worker()
     made.tool("srv.look", found=1)
     words = reply(text="Now I look.")
     task = await ran(made, words, words, reply(LOOK), words, words, reply(finish(summary="Looked.")))
@@ -91,7 +91,7 @@ async def test_a_model_is_told_that_words_alone_end_nothing() -> None:
 
 @pytest.mark.parametrize("status", ["failed", "blocked"])
 async def test_a_task_ends_as_its_agent_says(status: str) -> None:
-    task = await ran(world(), reply(finish(status, "Nobody has a key.", result={"asked": 2})))
+    task = await ran(llm_worker(), reply(finish(status, "Nobody has a key.", result={"asked": 2})))
     assert (task["status"], task["summary"]) == (status, "Nobody has a key.")
 
 
@@ -111,7 +111,7 @@ async def test_what_a_task_builds_on_and_what_checks_it_are_told() -> None:
 
 
 async def test_what_is_not_offered_is_refused_and_the_model_goes_on() -> None:
-    made = world()
+    made = llm_worker()
     made.tool("srv.look", found=1)
     wrong = reply(("srv.wipe", {"path": "/"}), ("nonsense", {}))
     task = await ran(made, wrong, reply(LOOK), reply(finish()))
@@ -120,7 +120,7 @@ async def test_what_is_not_offered_is_refused_and_the_model_goes_on() -> None:
 
 
 async def test_a_refused_end_is_told() -> None:
-    made = world()
+    made = llm_worker()
 
     async def fails(_: CallRequest) -> CallOutcome:
         return CallOutcome(CallStatus.TOOL_ERROR, "no such file")
@@ -129,18 +129,18 @@ async def test_a_refused_end_is_told() -> None:
     replies = (reply(LOOK, finish()), reply(finish("great")), reply(finish(summary="")), reply(finish(summary="Now.")))
     task = await ran(made, *replies)
     assert (task["status"], task["summary"]) == ("succeeded", "Now.")
-    assert len(await told(made, "agent.said")) == 4
+    assert len(await task_events(made, "agent.said")) == 4
 
 
 async def test_calls_beside_the_end_come_first() -> None:
-    made = world()
+    made = llm_worker()
     made.tool("srv.look", found=1)
     task = await ran(made, reply(finish(), LOOK))
     assert (task["status"], made.ran) == ("succeeded", ["turn1.call2"])
 
 
 async def test_the_same_failure_again_and_again_ends_the_task() -> None:
-    made = world()
+    made = llm_worker()
 
     async def fails(_: CallRequest) -> CallOutcome:
         return CallOutcome(CallStatus.TOOL_ERROR, "no such file")
@@ -154,18 +154,18 @@ async def test_the_same_failure_again_and_again_ends_the_task() -> None:
 
 
 async def test_tools_too_many_to_be_sent_with_each_question_are_said_before_the_model_is_asked() -> None:
-    made = world()
+    made = llm_worker()
     for number in range(300):
         made.tool(f"big.tool_{number:0>50}", found=1)
     task = await ran(made, reply(finish()), tools_chars=20_000)
-    assert (task["status"], await told(made, "agent.said")) == ("failed", [])
+    assert (task["status"], await task_events(made, "agent.said")) == ("failed", [])
     assert re.match(r"the 302 tools it is granted take [\d,]+ characters, .*\(those of big: [\d,]+\)", task["summary"])
     again = await made.run(plan(recorded(reply(finish()))), "run_2")
     assert again.result["tasks"]["t"]["status"] == "succeeded"
 
 
 async def test_without_any_setting_a_gate_that_fails_is_heard_of_twice_and_a_job_may_take_two_hundred_answers() -> None:
-    made = world()
+    made = llm_worker()
     codes = [1, 1, 0]
 
     async def judge(_: CallRequest) -> Mapping[str, Any]:
@@ -180,7 +180,7 @@ async def test_without_any_setting_a_gate_that_fails_is_heard_of_twice_and_a_job
 
 
 async def test_a_loop_that_never_fails_ends_too() -> None:
-    made = world()
+    made = llm_worker()
     made.tool("srv.look", found=1)
     task = await ran(made, *[reply(LOOK) for _ in range(60)], max_turns=7)
     assert (task["status"], task["summary"]) == ("failed", "not done within 7 answers of the model")
@@ -188,7 +188,7 @@ async def test_a_loop_that_never_fails_ends_too() -> None:
 
 
 async def test_of_hundreds_of_calls_in_one_answer_the_first_are_made_and_the_model_is_told() -> None:
-    made = world()
+    made = llm_worker()
     made.tool("srv.look", found=1)
     calls = [("srv.look", {"number": number}) for number in range(70)]
     done = await made.run(plan(recorded(reply(*calls, finish()), reply(finish(summary="Seen.")))))
@@ -199,24 +199,24 @@ async def test_of_hundreds_of_calls_in_one_answer_the_first_are_made_and_the_mod
 
 
 async def test_empty_answers_end_the_task() -> None:
-    task = await ran(world(), *[reply() for _ in range(60)])
+    task = await ran(llm_worker(), *[reply() for _ in range(60)])
     assert (task["status"], task["summary"]) == ("failed", "the model's answers are empty")
 
 
 async def test_the_end_of_what_is_recorded_is_a_failure_that_says_so() -> None:
-    made = world()
+    made = llm_worker()
     made.tool("srv.look", found=1)
     task = await ran(made, reply(LOOK))
     assert task["status"] == "failed"
     assert "it has 1 replies for task t, and was asked for another" in task["summary"]
-    task = await ran(world(), reply(("srv.look", {"path": "$1.nothing"})))
+    task = await ran(llm_worker(), reply(("srv.look", {"path": "$1.nothing"})))
     assert "reply 1 refers to $1.nothing, which does not exist" in task["summary"]
 
 
 async def test_replies_may_be_a_file_or_by_task(tmp_path: Any) -> None:
     said = [reply(finish(summary="From a file."))]
     (tmp_path / "said.json").write_text(json.dumps(said))
-    made = world()
+    made = llm_worker()
     done = await made.run(plan({"model": "recorded:said.json"}), workspace=str(tmp_path))
     assert done.result["tasks"]["t"]["summary"] == "From a file."
     by_task = {"other": [reply(finish(summary="Not this."))], "t": [reply(finish(summary="This."))]}
@@ -227,7 +227,7 @@ async def test_replies_may_be_a_file_or_by_task(tmp_path: Any) -> None:
 
 
 async def test_work_that_is_given_back_goes_on_in_the_same_conversation() -> None:
-    made = world()
+    made = llm_worker()
     made.tool("srv.look", found=1)
     made.tool("ai-session.create_session", session_id="s")
     made.tool("ai-session.close_session", closed=True)
@@ -247,13 +247,13 @@ async def test_work_that_is_given_back_goes_on_in_the_same_conversation() -> Non
     )
     found = await ran(made, *replies, task=task)
     assert (found["status"], found["summary"]) == ("succeeded", "At last.")
-    assert [one["turn"] for one in await told(made, "agent.said")] == [1, 2, 3, 4, 5]
+    assert [one["turn"] for one in await task_events(made, "agent.said")] == [1, 2, 3, 4, 5]
     own = [name for name in made.ran if name.startswith("turn")]
     assert own == ["turn1.call1", "turn3.call3"], "no two calls of a task have one name"
 
 
 async def test_a_budget_of_tokens_ends_the_run_and_keeps_what_was_done() -> None:
-    made = world()
+    made = llm_worker()
     made.tool("srv.look", found=1)
     spent = {"input_tokens": 90, "output_tokens": 10}
     thinks = recorded(*[reply(LOOK, **spent) for _ in range(9)])
@@ -272,7 +272,7 @@ async def test_a_budget_of_tokens_ends_the_run_and_keeps_what_was_done() -> None
 
 
 async def test_a_budget_of_dollars_ends_the_task() -> None:
-    made = world()
+    made = llm_worker()
     made.tool("srv.look", found=1)
     price = {"input": 1.0, "output": 10.0}
     spent = {"input_tokens": 1000, "output_tokens": 100}
@@ -283,7 +283,7 @@ async def test_a_budget_of_dollars_ends_the_task() -> None:
 
 
 async def test_killed_in_the_middle_of_calls_it_goes_on_with_one_history() -> None:
-    made = world()
+    made = llm_worker()
     reached, never = asyncio.Event(), asyncio.Event()
 
     async def hang(request: CallRequest) -> Mapping[str, Any]:
@@ -303,14 +303,14 @@ async def test_killed_in_the_middle_of_calls_it_goes_on_with_one_history() -> No
         await made.swarm.submit(settings(plan(recorded(*replies))), "run_1", "/project")
         await reached.wait()
         made.engine.kill()
-    other = world(made.engine.store, "two")
+    other = llm_worker(made.engine.store, "two")
     other.tool("srv.look", hang)
     reached.set()
     never.set()
     async with other.working("other"), asyncio.timeout(BOUND_SECONDS):
         done = await other.engine.wait("run_1")
     assert done.result["status"] == "succeeded"
-    assert [one["text"] for one in await told(other, "agent.said")] == ["One.", "Two.", "Three.", ""]
+    assert [one["text"] for one in await task_events(other, "agent.said")] == ["One.", "Two.", "Three.", ""]
     assert made.ran == ["turn1.call1", "turn2.call2", "turn2.call3"]
     assert "turn1.call1" not in other.ran, "what is recorded is not called again"
     again = [call for call in other.task_worker.calls if call.step_id == "turn2.call3"]
@@ -325,7 +325,7 @@ async def test_killed_at_any_moment_it_comes_to_the_same(moment: int) -> None:
         effects[request.key] = request.step_id
         return {"found": request.arguments["path"] + "/x"}
 
-    made = world()
+    made = llm_worker()
     made.tool("srv.look", look)
     replies = (
         reply(LOOK, ("srv.look", {"path": "/b"}), text="One.", input_tokens=5),
@@ -338,7 +338,7 @@ async def test_killed_at_any_moment_it_comes_to_the_same(moment: int) -> None:
         for _ in range(moment):
             await asyncio.sleep(0)
         made.engine.kill()
-    other = world(made.engine.store, "two")
+    other = llm_worker(made.engine.store, "two")
     other.tool("srv.look", look)
     async with other.working("other"), asyncio.timeout(BOUND_SECONDS):
         done = await other.engine.wait("run_1")
@@ -346,11 +346,11 @@ async def test_killed_at_any_moment_it_comes_to_the_same(moment: int) -> None:
     assert (task["status"], task["result"]) == ("succeeded", {"summary": "Done.", "last": "/b/x/x"})
     assert (task["usage"]["calls"], task["usage"]["tokens"]) == (3, 20)
     assert sorted(effects.values()) == ["turn1.call1", "turn1.call2", "turn2.call3"], "one key for each call"
-    assert [one["text"] for one in await told(other, "agent.said")] == ["One.", "Two.", "", ""]
+    assert [one["text"] for one in await task_events(other, "agent.said")] == ["One.", "Two.", "", ""]
 
 
 async def test_a_person_is_asked_and_the_answer_may_come_after_a_kill() -> None:
-    made = world()
+    made = llm_worker()
     made.tool("srv.look", found=1)
     made.task_worker.asks.add("srv.look")
     agreed = settings(plan(recorded(reply(LOOK), reply(LOOK, text="Again."), reply(finish()))))
@@ -360,7 +360,7 @@ async def test_a_person_is_asked_and_the_answer_may_come_after_a_kill() -> None:
             await made.engine.store.change()
         made.engine.kill()
     assert made.ran == []
-    other = world(made.engine.store, "two")
+    other = llm_worker(made.engine.store, "two")
     other.tool("srv.look", found=1)
     other.task_worker.asks.add("srv.look")
     async with other.working("other"), asyncio.timeout(BOUND_SECONDS):
@@ -401,7 +401,7 @@ def long_job(notes: str, turns: int = 12) -> list[dict[str, Any]]:
     ]
 
 
-def summing(made: World) -> World:
+def summing(made: MemoryWorker) -> MemoryWorker:
     async def look(request: CallRequest) -> Mapping[str, Any]:
         return {"text": LONG, "ticket_id": f"T-{request.arguments['path']}", "command_id": "c"}
 
@@ -412,13 +412,13 @@ def summing(made: World) -> World:
 
 
 async def test_a_long_conversation_is_summed_up_once_and_no_fact_is_lost() -> None:
-    made = summing(world())
+    made = summing(llm_worker())
     task = await ran(made, *long_job("I was at /3."), context_chars=20_000)
     assert task["status"] == "succeeded", task["summary"]
-    summed = await told(made, "agent.summed_up")
+    summed = await task_events(made, "agent.summed_up")
     assert 1 <= len(summed) <= 3, "not with each answer"
     assert all(one["chars"] > 0.7 * 20_000 > one["left"] for one in summed)
-    spoken = len(await told(made, "agent.said"))
+    spoken = len(await task_events(made, "agent.said"))
     assert task["usage"]["tokens"] == spoken + len(summed), "what it costs is counted"
     facts = await facts_of(made.engine, "run_1")
     assert facts["tasks"]["t"]["todo"] == LIST, "status shows it"
@@ -448,38 +448,38 @@ async def test_what_was_noted_takes_the_place_of_what_is_left_out() -> None:
 
 
 async def test_without_notes_the_conversation_is_shortened_as_before() -> None:
-    made = summing(world())
+    made = summing(llm_worker())
     task = await ran(made, *long_job(""), context_chars=20_000)
-    assert (task["status"], await told(made, "agent.summed_up")) == ("succeeded", [])
+    assert (task["status"], await task_events(made, "agent.summed_up")) == ("succeeded", [])
 
 
 @pytest.mark.parametrize("moment", range(20, 200, 30))
 async def test_killed_while_it_sums_up_no_answer_is_asked_for_again(moment: int) -> None:
-    made = summing(world())
+    made = summing(llm_worker())
     async with made.working(), asyncio.timeout(BOUND_SECONDS):
         given = plan(recorded(*long_job("Notes."), context_chars=20_000))
         await made.swarm.submit(settings(given), "run_1", "/project")
         for _ in range(moment):
             await asyncio.sleep(0)
         made.engine.kill()
-    other = summing(world(made.engine.store, "two"))
+    other = summing(llm_worker(made.engine.store, "two"))
     async with other.working("other"), asyncio.timeout(BOUND_SECONDS):
         done = await other.engine.wait("run_1")
-    summed = await told(other, "agent.summed_up")
+    summed = await task_events(other, "agent.summed_up")
     task = done.result["tasks"]["t"]
-    assert task["usage"]["tokens"] == len(await told(other, "agent.said")) + len(summed)
+    assert task["usage"]["tokens"] == len(await task_events(other, "agent.said")) + len(summed)
     assert summed
 
 
 @pytest.mark.parametrize("items", [None, [{"text": "a"}], [{"text": "a", "status": []}], ["a"], [{"status": "done"}]])
 async def test_a_list_that_is_none_is_said(items: Any) -> None:
-    made = summing(world())
+    made = summing(llm_worker())
     task = await ran(made, reply(("todo", {"items": items}), finish()), reply(finish(summary="Now.")))
     assert task["summary"].startswith("Done." if items is None else "Now.")
 
 
 async def test_what_a_person_says_is_heard_before_the_next_answer_and_again_after_a_kill() -> None:
-    made, begun = world(), asyncio.Event()
+    made, begun = llm_worker(), asyncio.Event()
 
     async def look(_: CallRequest) -> Mapping[str, Any]:
         begun.set()
@@ -493,15 +493,17 @@ async def test_what_a_person_says_is_heard_before_the_next_answer_and_again_afte
         await asyncio.wait_for(begun.wait(), BOUND_SECONDS)
         await made.swarm.say("run_1.t", "Leave the tests.", by="ann", key="1")
         await made.swarm.say("run_1.t", "Leave the tests.", by="ann", key="1")
-        while not await told(made, "person.said"):
+        while not await task_events(made, "person.said"):
             await made.engine.store.change()
         made.engine.kill()
-    other = world(made.engine.store, "two")
+    other = llm_worker(made.engine.store, "two")
     other.tool("srv.look", found=1)
     async with other.working("second"):
         done = await asyncio.wait_for(other.engine.wait("run_1"), BOUND_SECONDS)
     assert done.result["tasks"]["t"]["status"] == "succeeded"
-    assert [(one["by"], one["text"]) for one in await told(other, "person.said")] == [("ann", "Leave the tests.")]
+    assert [(one["by"], one["text"]) for one in await task_events(other, "person.said")] == [
+        ("ann", "Leave the tests.")
+    ]
 
 
 async def test_what_is_said_is_shown_to_the_model_and_keeps_it_from_ending_unheard() -> None:

@@ -321,16 +321,16 @@ def test_texts_of_a_result_are_cut_but_not_within_the_task() -> None:
     long = "ä" * 10_000
     ended = run(task(step("a"), step("b", args={"x": "${steps.a.output}"})), {"a": exited(0, long)})
     assert arguments(ended)["b"]["x"] == long
-    told = ended.steps["a"]["output"]
-    assert len(told.encode()) <= TEXT_BYTES
-    assert told.startswith("äää") and told.endswith("äää") and "bytes left out" in told  # noqa: PT018
+    reported = ended.steps["a"]["output"]
+    assert len(reported.encode()) <= TEXT_BYTES
+    assert reported.startswith("äää") and reported.endswith("äää") and "bytes left out" in reported  # noqa: PT018
     assert ended.steps["a"]["exit_code"] == 0
 
 
 def test_a_step_with_too_many_results_is_told_as_text() -> None:
     ended = run(task(step("a")), {"a": ok(rows=[{"n": n, "text": "x" * 40} for n in range(STEP_BYTES // 40)])})
-    told = ended.steps["a"]
-    assert (told["status"], len(told["text"].encode()) <= TEXT_BYTES) == ("cut", True)
+    reported = ended.steps["a"]
+    assert (reported["status"], len(reported["text"].encode()) <= TEXT_BYTES) == ("cut", True)
 
 
 WRONG = [

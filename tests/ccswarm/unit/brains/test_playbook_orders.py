@@ -64,13 +64,13 @@ def test_the_same_endings_give_the_same_decisions(plan: dict[str, Any], data: st
     for each in plan["steps"]:
         each["gate"] = data.draw(st.booleans())
     answers = data.draw(st.composite(outcomes)())
-    told: list[Sequence[str]] = []
+    reported: list[Sequence[str]] = []
 
     def record(going: Sequence[str]) -> Sequence[str]:
-        told.append(data.draw(st.permutations(going))[: data.draw(st.integers(1, len(going)))])
-        return told[-1]
+        reported.append(data.draw(st.permutations(going))[: data.draw(st.integers(1, len(going)))])
+        return reported[-1]
 
     one = run(plan, answers, record)
-    replay = iter(told)
+    replay = iter(reported)
     other = run(plan, answers, lambda _: next(replay)[::-1])
     assert other == one

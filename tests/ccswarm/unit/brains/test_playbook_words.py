@@ -112,12 +112,12 @@ def test_a_terminal_that_cannot_be_had_fails_the_task() -> None:
 
 
 def test_settings_that_are_wrong_are_named() -> None:
-    def told(**settings: Any) -> str:
+    def reported(**settings: Any) -> str:
         return "".join(PLUGIN.problems(AgentSettings(name="a", settings=settings), lambda _: "", priced=False))
 
-    assert told(words="playbooks") == ""
-    assert "settings.words" in told(words="guess")
-    assert "settings.playbooks.0.command" in told(words="playbooks", playbooks=[{"name": "a", "words": ["b"]}])
+    assert reported(words="playbooks") == ""
+    assert "settings.words" in reported(words="guess")
+    assert "settings.playbooks.0.command" in reported(words="playbooks", playbooks=[{"name": "a", "words": ["b"]}])
     with pytest.raises(PlanInvalid, match=r"settings\.words"):
         words("x", {"words": "guess"})
 
@@ -125,8 +125,8 @@ def test_settings_that_are_wrong_are_named() -> None:
 def test_who_takes_words_needs_the_grants_for_a_terminal() -> None:
     server = McpSettings(servers=(ServerSettings(name="ai-session", command="x"),))
     few = AgentSettings(name="a", grants=("ai-session.create_session",), settings={"words": "playbooks"})
-    told = check.plan_problems(service.with_task("files", Settings(agents=(few,), mcp=server)), None)
-    assert told[0].endswith("agent a has no grant for ai-session.execute_command, ai-session.read_output")
+    reported = check.plan_problems(service.with_task("files", Settings(agents=(few,), mcp=server)), None)
+    assert reported[0].endswith("agent a has no grant for ai-session.execute_command, ai-session.read_output")
     able = few.model_copy(update={"grants": ("ai-session.*",)})
     assert check.plan_problems(service.with_task("files", Settings(agents=(able,), mcp=server)), None) == []
     assert (

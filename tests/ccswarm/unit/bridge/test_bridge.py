@@ -17,7 +17,7 @@ from ccswarm.brains.base import WorkerContext
 from ccswarm.bridge.bridge import ToolBridge, bridge_directory, shown_names
 from ccswarm.models import CallOutcome, CallRequest, CallStatus, Execution, RunStatus, ToolInfo
 from tests.ccswarm.support.guest_client import ENVELOPE, GuestClient, guest, words
-from tests.ccswarm.support.swarms import World, settings
+from tests.ccswarm.support.swarms import MemoryWorker, settings
 from tests.support.bounds import BOUND_SECONDS
 from tests.support.strangers import IS_ROOT, USERS, as_user
 
@@ -27,42 +27,42 @@ PLAN = {"agents": [{"name": "ada", "grants": ["*"], "brain": "guest"}], "tasks":
 TASK = "run_1.main"
 
 
-def new_world(home: Path, world: World | None = None) -> World:
-    world = world or World()
-    world.task_worker.worker_context = WorkerContext(lambda _: "", {}, home)
-    return world
+def new_world(home: Path, worker: MemoryWorker | None = None) -> MemoryWorker:
+    worker = worker or MemoryWorker()
+    worker.task_worker.worker_context = WorkerContext(lambda _: "", {}, home)
+    return worker
 
 
-async def opened(world: World) -> str:
-    """What CCSWARM_GUEST is, once the desk is open."""
+async def opened(worker: MemoryWorker) -> str:
+    """What CCSWARM_GUEST is, once the bridge is open."""
     async with asyncio.timeout(BOUND_SECONDS):
-        async for event in world.engine.events("run_1"):
+        async for event in worker.engine.events("run_1"):
             if event["event"] == "task.started":
                 break
-        async for event in world.engine.events(TASK):
+        async for event in worker.engine.events(TASK):
             if event["event"] == "desk.opened":
-                return bridge_directory(world.task_worker.worker_context.state_directory, TASK).guest("")
-    raise AssertionError("the task ended without a desk")
+                return bridge_directory(worker.task_worker.worker_context.state_directory, TASK).guest("")
+    raise AssertionError("the task ended without a bridge")
 
 
 @asynccontextmanager
-async def at_the_desk(world: World, plan: Mapping[str, Any] = PLAN) -> AsyncGenerator[GuestClient]:
-    async with world.working():
-        await world.swarm.submit(settings(plan), "run_1", "/project")
-        async with guest(await opened(world)) as client:
+async def at_the_desk(worker: MemoryWorker, plan: Mapping[str, Any] = PLAN) -> AsyncGenerator[GuestClient]:
+    async with worker.working():
+        await worker.swarm.submit(settings(plan), "run_1", "/project")
+        async with guest(await opened(worker)) as client:
             yield client
 
 
-async def over(world: World) -> Execution:
+async def over(worker: MemoryWorker) -> Execution:
     async with asyncio.timeout(BOUND_SECONDS):
-        return await world.engine.wait("run_1")
+        return await worker.engine.wait("run_1")
 
 
 async def test_lists_what_is_granted_and_calls_it(home: Path) -> None:
-    world = new_world(home)
-    world.tool("srv.do", found=42)
-    world.tool("srv.other", found=1)
-    async with at_the_desk(world) as client:
+    worker = new_world(home)
+    worker.tool("srv.do", found=42)
+    worker.tool("srv.other", found=1)
+    async with at_the_desk(worker) as client:
         hello = await client.shake_hands()
         assert "finish" in hello["instructions"]
         tools = (await client.request("tools/list"))["tools"]
@@ -72,11 +72,11 @@ async def test_lists_what_is_granted_and_calls_it(home: Path) -> None:
         assert answer["isError"] is False
         said = await client.call("finish", status="succeeded", summary="all done", result={"n": 1})
         assert "finished" in words(said)
-        run = await over(world)
+        run = await over(worker)
     assert run.result["status"] == RunStatus.SUCCEEDED
     task = run.result["tasks"]["main"]
     assert (task["summary"], task["result"], task["usage"]["calls"]) == ("all done", {"n": 1}, 1)
-    assert [(call.step_id, call.tool, call.arguments) for call in world.task_worker.calls] == [
+    assert [(call.step_id, call.tool, call.arguments) for call in worker.task_worker.calls] == [
         ("call 1", "srv.do", {"a": 1})
     ]
     assert not list((home / "guests").iterdir()), "the socket has gone"
@@ -87,11 +87,11 @@ if IS_ROOT:  # nobody else can be somebody else
     @pytest.mark.parametrize("user", USERS)
     async def test_another_user_is_hung_up_on_even_with_the_token(home: Path, user: int) -> None:
         """Should the directories ever be open, it is not enough to know the token."""
-        world = new_world(home)
-        world.tool("srv.do", found=42)
-        async with world.working():
-            await world.swarm.submit(settings(PLAN), "run_1", "/project")
-            token, _, address = (await opened(world)).partition("@")
+        worker = new_world(home)
+        worker.tool("srv.do", found=42)
+        async with worker.working():
+            await worker.swarm.submit(settings(PLAN), "run_1", "/project")
+            token, _, address = (await opened(worker)).partition("@")
             hello = json.dumps({"role": "tools", "token": token, "name": "x"}).encode() + b"\n"
 
             def said(path: str) -> bytes:
@@ -117,21 +117,21 @@ if IS_ROOT:  # nobody else can be somebody else
 
 
 async def test_a_client_of_the_newer_protocol_needs_no_handshake(home: Path) -> None:
-    world = new_world(home)
-    world.tool("srv.do", found=42)
-    async with at_the_desk(world) as client:
+    worker = new_world(home)
+    worker.tool("srv.do", found=42)
+    async with at_the_desk(worker) as client:
         tools = (await client.request("tools/list", _meta=ENVELOPE))["tools"]
         assert tools[0]["name"] == "srv__do"
         answer = await client.request("tools/call", name="srv__do", arguments={}, _meta=ENVELOPE)
         assert answer["structuredContent"] == {"found": 42}
         assert await client.leave() == 0
-        assert (await over(world)).result["tasks"]["main"]["summary"] == "the client has disconnected"
+        assert (await over(worker)).result["tasks"]["main"]["summary"] == "the client has disconnected"
 
 
 async def test_what_is_not_granted_is_sent_on_to_be_denied(home: Path) -> None:
-    world = new_world(home)
-    world.tool("srv.do", found=42)
-    async with at_the_desk(world) as client:
+    worker = new_world(home)
+    worker.tool("srv.do", found=42)
+    async with at_the_desk(worker) as client:
         await client.shake_hands()
         answer = await client.call("srv__secret")
         assert answer["isError"] is True
@@ -142,15 +142,15 @@ async def test_what_is_not_granted_is_sent_on_to_be_denied(home: Path) -> None:
 
 
 async def test_calls_go_on_side_by_side(home: Path) -> None:
-    world, both = new_world(home), asyncio.Barrier(2)
+    worker, both = new_world(home), asyncio.Barrier(2)
 
     async def meet(request: CallRequest) -> Mapping[str, Any]:
         async with asyncio.timeout(BOUND_SECONDS):
             await both.wait()
         return {"step": request.step_id}
 
-    world.tool("srv.meet", meet)
-    async with at_the_desk(world) as client:
+    worker.tool("srv.meet", meet)
+    async with at_the_desk(worker) as client:
         await client.shake_hands()
         asked = [client.begin_call("srv__meet"), client.begin_call("srv__meet")]
         found = [(await asyncio.wait_for(one, BOUND_SECONDS))["result"]["structuredContent"]["step"] for one in asked]
@@ -158,25 +158,25 @@ async def test_calls_go_on_side_by_side(home: Path) -> None:
 
 
 async def test_a_person_is_asked_and_the_call_waits(home: Path) -> None:
-    world = new_world(home)
-    world.tool("srv.do", found=42)
-    world.task_worker.asks.add("srv.do")
-    async with at_the_desk(world) as client:
+    worker = new_world(home)
+    worker.tool("srv.do", found=42)
+    worker.task_worker.asks.add("srv.do")
+    async with at_the_desk(worker) as client:
         await client.shake_hands()
         call = client.begin_call("srv__do")
         async with asyncio.timeout(BOUND_SECONDS):
-            async for event in world.engine.events(TASK):
+            async for event in worker.engine.events(TASK):
                 if event["event"] == "approval.asked":
-                    await world.swarm.answer(str(event["id"]), approved=True, by="grace")
+                    await worker.swarm.answer(str(event["id"]), approved=True, by="grace")
                     break
             assert (await call)["result"]["structuredContent"] == {"found": 42}
         call = client.begin_call("srv__do")
         asked = 0
         async with asyncio.timeout(BOUND_SECONDS):
-            async for event in world.engine.events(TASK):
+            async for event in worker.engine.events(TASK):
                 asked += event["event"] == "approval.asked"
                 if asked == 2:
-                    await world.swarm.answer(str(event["id"]), approved=False, by="grace", reason="too late")
+                    await worker.swarm.answer(str(event["id"]), approved=False, by="grace", reason="too late")
                     break
             assert "rejected: a person rejected srv.do: too late" in words((await call)["result"])
 
@@ -193,7 +193,7 @@ async def test_a_worker_is_killed_and_the_program_goes_on(home: Path) -> None:
 
     first.tool("srv.do", found=1)
     first.tool("srv.hang", hang)
-    second = new_world(home, World(first.engine.store, "two"))
+    second = new_world(home, MemoryWorker(first.engine.store, "two"))
     second.tool("srv.do", found=2)
 
     async def known(request: CallRequest) -> Mapping[str, Any]:
@@ -221,9 +221,9 @@ async def test_a_worker_is_killed_and_the_program_goes_on(home: Path) -> None:
 
 
 async def test_a_token_is_of_one_task(home: Path) -> None:
-    world = new_world(home)
-    world.tool("srv.do", found=42)
-    async with at_the_desk(world) as client:
+    worker = new_world(home)
+    worker.tool("srv.do", found=42)
+    async with at_the_desk(worker) as client:
         await client.shake_hands()
         mine, yours = bridge_directory(home, TASK), bridge_directory(home, "run_2.main")
         for token in (yours.token(""), mine.token("2") + "0", yours.token("2"), ""):
@@ -233,28 +233,28 @@ async def test_a_token_is_of_one_task(home: Path) -> None:
                 assert b"does not belong to a task in progress" in await stranger.process.stderr.read()
         assert mine.socket.stat().st_mode & 0o777 == 0o600
         assert mine.directory.stat().st_mode & 0o777 == 0o700
-    assert not world.task_worker.calls
+    assert not worker.task_worker.calls
 
 
 async def test_a_budget_ends_the_task_and_tells_the_program(home: Path) -> None:
-    world = new_world(home)
-    world.tool("srv.do", found=42)
+    worker = new_world(home)
+    worker.tool("srv.do", found=42)
     plan = {**PLAN, "tasks": [{"id": "main", "budget": {"calls": 1}}]}
-    async with at_the_desk(world, plan) as client:
+    async with at_the_desk(worker, plan) as client:
         await client.shake_hands()
         await client.call("srv__do")
         call = client.begin_call("srv__do")
-        run = await over(world)
+        run = await over(worker)
         assert run.result["status"] == RunStatus.EXHAUSTED
         assert (await asyncio.wait_for(call, BOUND_SECONDS))["error"]["message"] == "the task is over"
 
 
-def desk(home: Path, answer_seconds: float) -> ToolBridge:
+def new_bridge(home: Path, answer_seconds: float) -> ToolBridge:
     return ToolBridge(bridge_directory(home, "e"), "ada", [ToolInfo("srv", "do")], answer_seconds=answer_seconds)
 
 
 async def test_a_long_call_is_pending_and_waited_for(home: Path) -> None:
-    reception = desk(home, 0.3)
+    reception = new_bridge(home, 0.3)
     await reception.open()
     async with guest(bridge_directory(home, "e").guest("")) as client:
         await client.shake_hands()
@@ -281,8 +281,8 @@ async def test_who_wants_to_know_hears_that_a_call_goes_on(home: Path) -> None:
         call = client.begin("tools/call", name="srv__do", arguments={}, _meta={"progressToken": "mine"})
         request = await asyncio.wait_for(reception.next(), BOUND_SECONDS)
         await asyncio.wait_for(client.heard.wait(), BOUND_SECONDS)
-        assert client.told[0]["method"] == "notifications/progress"
-        assert client.told[0]["params"]["progressToken"] == "mine"
+        assert client.received[0]["method"] == "notifications/progress"
+        assert client.received[0]["params"]["progressToken"] == "mine"
         reception.answer(request["id"], CallOutcome(CallStatus.OK, "done"))
         assert words((await asyncio.wait_for(call, BOUND_SECONDS))["result"]) == "done"
         await reception.close(over=True)

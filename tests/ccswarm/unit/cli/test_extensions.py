@@ -11,7 +11,7 @@ from agentwire import plugins
 from ccswarm.cli.serve import serve
 from ccswarm.errors import ConfigInvalid, UsageInvalid
 from ccswarm.models import RunStatus
-from tests.ccswarm.support.swarms import World
+from tests.ccswarm.support.swarms import MemoryWorker
 from tests.support import distributions
 
 MODULE = """
@@ -51,11 +51,11 @@ def distribution(home: Path) -> Iterator[None]:
 
 @pytest.mark.anyio
 async def test_a_brain_is_found_by_the_name_that_an_agent_gives() -> None:
-    world = World()
-    world.tool("srv.do", text="done")
+    worker = MemoryWorker()
+    worker.tool("srv.do", text="done")
     plan = {"agents": [{"name": "ada", "grants": ["*"], "brain": "own"}], "tasks": [{"id": "main"}]}
-    run = await world.run(plan)
-    assert (run.status, world.ran) == (RunStatus.SUCCEEDED, ["one"])
+    run = await worker.run(plan)
+    assert (run.status, worker.ran) == (RunStatus.SUCCEEDED, ["one"])
     with pytest.raises(ConfigInvalid, match="no brains plugin is called 'other'"):
         plugins.load("ccswarm.brains", "other")
 

@@ -87,7 +87,7 @@ def test_a_verb_that_is_called_otherwise_here_is_named() -> None:
         2,
         "error usage_invalid: there is no verb 'start' here\nnext: ccswarm run\n",
     )
-    verbs = {word for told in main.INSTEAD.values() for word in re.findall(r"\bccswarm ([a-z][a-z-]*)", told)}
+    verbs = {word for reported in main.INSTEAD.values() for word in re.findall(r"\bccswarm ([a-z][a-z-]*)", reported)}
     assert verbs <= set(main.VERBS)
     assert not set(main.INSTEAD) & set(main.VERBS)
     assert main.INSTEAD["view"] == "ccswarm runs show RUN"

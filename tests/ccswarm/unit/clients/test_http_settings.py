@@ -94,8 +94,8 @@ def test_headers_name_their_secrets(tmp_path: Path) -> None:
         "Cookie": "id=session-1; b",
         "X-Team": "blue-team",
     }
-    told = {"a": ["abcdefgh", {"from-a-file": 1}], "b": "session-1 blue-team", "c": None}
-    assert scrubber.value(told) == {
+    reported = {"a": ["abcdefgh", {"from-a-file": 1}], "b": "session-1 blue-team", "c": None}
+    assert scrubber.value(reported) == {
         "a": ["[REDACTED:Authorization]", {"[REDACTED:X-Key]": 1}],
         "b": "[REDACTED:Cookie] blue-team",
         "c": None,

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from ccswarm.clones.kept import KeptClones, expire, list_kept, sizes
-from tests.ccswarm.support.clones import World
+from tests.ccswarm.support.clones import ClonedProject
 
 
 @pytest.fixture
@@ -18,41 +18,41 @@ def root(tmp_path: Path) -> Path:
     return tmp_path / "clones"
 
 
-def aged(world: World, root: Path, run: str, days: float, *, collected: bool = True) -> None:
+def aged(project: ClonedProject, root: Path, run: str, days: float, *, collected: bool = True) -> None:
     """A clone of that age, with 1 MB."""
-    clone = asyncio.run(world.workspaces.clone(run, "t.1"))
-    world.write(clone.path / "large.txt", "x" * (1 << 20))
+    clone = asyncio.run(project.workspaces.clone(run, "t.1"))
+    project.write(clone.path / "large.txt", "x" * (1 << 20))
     if collected:
-        asyncio.run(world.workspaces.commit(clone, "work"))
+        asyncio.run(project.workspaces.commit(clone, "work"))
     then = time.time() - days * 86400
     os.utime(root / run, (then, then))
 
 
 def test_what_is_old_goes_and_what_is_too_much_but_for_its_ref(tmp_path: Path, root: Path) -> None:
-    world = World(tmp_path)
-    aged(world, root, "run_1", 9)
-    aged(world, root, "run_2", 3, collected=False)
-    aged(world, root, "run_3", 2)
-    aged(world, root, "run_4", 1)
-    aged(world, root, "run_5", 8)
+    project = ClonedProject(tmp_path)
+    aged(project, root, "run_1", 9)
+    aged(project, root, "run_2", 3, collected=False)
+    aged(project, root, "run_3", 2)
+    aged(project, root, "run_4", 1)
+    aged(project, root, "run_5", 8)
 
     found = list_kept(root, ["run_5"])
     taken = sizes(root, found)
     assert taken == {one.run: one.bytes for one in found}
-    assert expire(root, ["run_5"], 7, 0, world.environ) == ["run_1"], "run_5 is running"
+    assert expire(root, ["run_5"], 7, 0, project.environ) == ["run_1"], "run_5 is running"
     assert [one.run for one in list_kept(root)] == ["run_5", "run_2", "run_3", "run_4"]
     (root / "run_0").mkdir()
     (root / "run_5-parts").mkdir()
     most = taken["run_2"] + taken["run_4"] + (64 << 10)
-    assert expire(root, ["run_5"], 7, most, world.environ) == ["run_3"], "the work of run_2 is nowhere else"
+    assert expire(root, ["run_5"], 7, most, project.environ) == ["run_3"], "the work of run_2 is nowhere else"
     assert not (root / "run_3/t.1").exists()
     assert not (root / "run_0").exists(), "of a run that is over, and left nothing"
     assert (root / "run_5-parts").exists()
     assert (root / "run_2/t.1").exists()
-    assert world.git("cat-file", "-s", "refs/ccswarm/run_3/t.1:large.txt") == str(1 << 20)
-    assert expire(root, ["run_5"], 7, most, world.environ) == []
-    assert expire(root, ["run_5"], 0, most, world.environ) == ["run_2", "run_4", "run_3"], "the oldest change first"
-    refs = world.git("for-each-ref", "--format=%(refname)", "refs/ccswarm").split()
+    assert project.git("cat-file", "-s", "refs/ccswarm/run_3/t.1:large.txt") == str(1 << 20)
+    assert expire(root, ["run_5"], 7, most, project.environ) == []
+    assert expire(root, ["run_5"], 0, most, project.environ) == ["run_2", "run_4", "run_3"], "the oldest change first"
+    refs = project.git("for-each-ref", "--format=%(refname)", "refs/ccswarm").split()
     assert refs == [f"refs/ccswarm/run_5/t.1{end}" for end in ("", "-base", "-sent")]
 
 

@@ -12,8 +12,8 @@ from ccswarm.engines.base import Flow
 from ccswarm.models import CallRequest, RunStatus
 from ccswarm.swarm.agent import STOP
 from ccswarm.swarm.time_budgets import TimeBudgets, TimeLeft
-from tests.ccswarm.support.llm_agents import finish, plan, recorded, reply, world
-from tests.ccswarm.support.swarms import World, settings, steps
+from tests.ccswarm.support.llm_agents import finish, llm_worker, plan, recorded, reply
+from tests.ccswarm.support.swarms import MemoryWorker, settings, steps
 from tests.support.bounds import BOUND_SECONDS
 
 pytestmark = pytest.mark.anyio
@@ -31,7 +31,7 @@ def budgeted(given: dict[str, Any], where: str, budget: Mapping[str, float]) -> 
     return given
 
 
-def hanging(made: World, *, after: int) -> list[str]:
+def hanging(made: MemoryWorker, *, after: int) -> list[str]:
     """``srv.look`` answers so often, then never; which of its calls were cancelled."""
     cancelled: list[str] = []
     asked: list[str] = []
@@ -53,7 +53,7 @@ def hanging(made: World, *, after: int) -> list[str]:
 @pytest.mark.parametrize("amount", list(CAPS))
 @pytest.mark.parametrize("where", ["agent", "task", "run"])
 async def test_each_budget_of_each_kind_ends_what_it_is_for(where: str, amount: str) -> None:
-    made = world()
+    made = llm_worker()
     cancelled = hanging(made, after=1 if amount == "seconds" else 1000)
     thinks = recorded(*[reply(LOOK, input_tokens=5, output_tokens=5) for _ in range(9)], reply(finish()), price=PRICE)
     given = plan(thinks)
@@ -75,7 +75,7 @@ async def test_each_budget_of_each_kind_ends_what_it_is_for(where: str, amount: 
 
 
 async def test_the_seconds_of_a_task_are_those_of_all_its_tries() -> None:
-    made = World()
+    made = MemoryWorker()
     cancelled = hanging(made, after=1)
     made.tool("srv.fail", exit_code=1)
     both = [*steps("one", tool="srv.look"), *steps("two", tool="srv.fail")]
@@ -87,7 +87,7 @@ async def test_the_seconds_of_a_task_are_those_of_all_its_tries() -> None:
 
 
 async def test_the_seconds_of_an_agent_are_those_of_all_its_tasks() -> None:
-    made = World()
+    made = MemoryWorker()
     hanging(made, after=0)
     first = {"id": "a", "steps": steps("one", tool="srv.look"), "timeout_seconds": 0.3}
     second = {"id": "b", "steps": steps("two", tool="srv.look")}
@@ -100,7 +100,7 @@ async def test_the_seconds_of_an_agent_are_those_of_all_its_tasks() -> None:
 
 @pytest.mark.parametrize("where", ["agent", "task"])
 async def test_gates_and_reviews_are_within_the_seconds_of_a_task(where: str) -> None:
-    made = World()
+    made = MemoryWorker()
     made.tool("srv.do", exit_code=0)
     cancelled = hanging(made, after=0)
     for checks in (
@@ -118,7 +118,7 @@ async def test_gates_and_reviews_are_within_the_seconds_of_a_task(where: str) ->
 
 
 async def test_a_task_whose_review_goes_on_can_be_stopped() -> None:
-    made = World()
+    made = MemoryWorker()
     made.tool("srv.do", exit_code=0)
     cancelled = hanging(made, after=0)
     reached = asyncio.Event()
@@ -142,7 +142,7 @@ async def test_a_task_whose_review_goes_on_can_be_stopped() -> None:
 
 
 async def test_a_second_process_counts_the_time_of_the_first() -> None:
-    made = World()
+    made = MemoryWorker()
     reached, never = asyncio.Event(), asyncio.Event()
 
     async def hang(_: CallRequest) -> Mapping[str, Any]:
@@ -156,7 +156,7 @@ async def test_a_second_process_counts_the_time_of_the_first() -> None:
         await made.swarm.submit(given, "run_1", "/project")
         await reached.wait()
         made.engine.kill()
-    other = World(made.engine.store, "two")
+    other = MemoryWorker(made.engine.store, "two")
     other.tool("srv.do", hang)
     async with other.working("other"), asyncio.timeout(BOUND_SECONDS):
         done = await other.engine.wait("run_1")
@@ -165,7 +165,7 @@ async def test_a_second_process_counts_the_time_of_the_first() -> None:
 
 
 async def test_a_task_has_its_time_once_for_visits_gates_and_reviews_together() -> None:
-    made = World()
+    made = MemoryWorker()
     made.tool("srv.do", exit_code=0)
     made.tool("srv.no", exit_code=1)
     cancelled = hanging(made, after=1)

@@ -38,48 +38,53 @@ def case(request: pytest.FixtureRequest) -> Case:
 
 
 @pytest.fixture
-def place(case: Case, tmp_path: Path) -> WorkDirectory:
-    place = WorkDirectory(tmp_path / "place", {"PATH": os.environ["PATH"]})
-    place.fill(case, FILE.parent)
-    return place
+def work_directory(case: Case, tmp_path: Path) -> WorkDirectory:
+    work_directory = WorkDirectory(tmp_path / "place", {"PATH": os.environ["PATH"]})
+    work_directory.fill(case, FILE.parent)
+    return work_directory
 
 
-def run(place: WorkDirectory, command: str) -> subprocess.CompletedProcess[str]:
-    env = {"PATH": os.environ["PATH"], "HOME": str(place.directory.parent), "LC_ALL": "C.UTF-8"}
+def run(work_directory: WorkDirectory, command: str) -> subprocess.CompletedProcess[str]:
+    env = {"PATH": os.environ["PATH"], "HOME": str(work_directory.directory.parent), "LC_ALL": "C.UTF-8"}
     return subprocess.run(
-        ["bash", "-c", command], cwd=place.directory, env=env, stdin=subprocess.DEVNULL, capture_output=True, text=True
+        ["bash", "-c", command],
+        cwd=work_directory.directory,
+        env=env,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
     )
 
 
-def gates_hold(place: WorkDirectory, case: Case) -> bool:
-    place.put(case.gate_files)
-    return all(run(place, command).returncode == 0 for command in case.gates)
+def gates_hold(work_directory: WorkDirectory, case: Case) -> bool:
+    work_directory.put(case.gate_files)
+    return all(run(work_directory, command).returncode == 0 for command in case.gates)
 
 
-def do(place: WorkDirectory, commands: Sequence[str | PlanStep]) -> None:
+def do(work_directory: WorkDirectory, commands: Sequence[str | PlanStep]) -> None:
     for command in commands:
         assert isinstance(command, str)
-        done = run(place, command)
+        done = run(work_directory, command)
         assert done.returncode == 0, (command, done.stdout, done.stderr)
 
 
-def test_nothing_done_is_refused(place: WorkDirectory, case: Case) -> None:
-    assert not gates_hold(place, case)
+def test_nothing_done_is_refused(work_directory: WorkDirectory, case: Case) -> None:
+    assert not gates_hold(work_directory, case)
 
 
-def test_what_only_looks_like_a_solution_is_refused(place: WorkDirectory, case: Case) -> None:
+def test_what_only_looks_like_a_solution_is_refused(work_directory: WorkDirectory, case: Case) -> None:
     assert case.wrong
-    do(place, case.wrong)
-    assert not gates_hold(place, case)
+    do(work_directory, case.wrong)
+    assert not gates_hold(work_directory, case)
 
 
-def test_solutions_pass(place: WorkDirectory, case: Case) -> None:
+def test_solutions_pass(work_directory: WorkDirectory, case: Case) -> None:
     assert case.steps
     if case.id in IN_TERMINALS:
         assert any(isinstance(step, PlanStep) for step in case.steps)
         return
-    do(place, case.steps)
-    assert gates_hold(place, case)
+    do(work_directory, case.steps)
+    assert gates_hold(work_directory, case)
 
 
 def test_the_suite_is_as_large_as_it_is_told() -> None:
@@ -95,8 +100,8 @@ def test_the_suite_of_the_guide_is_one(tmp_path: Path) -> None:
     assert found
     (tmp_path / "mine.toml").write_text(found[1])
     (case,) = suite.load(tmp_path / "mine.toml").cases
-    place = WorkDirectory(tmp_path / "place", {"PATH": os.environ["PATH"]})
+    work_directory = WorkDirectory(tmp_path / "place", {"PATH": os.environ["PATH"]})
     for commands, wanted in ((case.steps, True), (case.wrong, False), ((), False)):
-        place.fill(case, tmp_path)
-        do(place, commands)
-        assert gates_hold(place, case) is wanted
+        work_directory.fill(case, tmp_path)
+        do(work_directory, commands)
+        assert gates_hold(work_directory, case) is wanted

@@ -81,8 +81,8 @@ def test_a_suite_needs_a_name_and_cases_with_text_and_gates(tmp_path: Path) -> N
         (CASE.replace("one", "one two"), "id should be letters, digits"),
     ],
 )
-def test_every_mistake_is_named_with_its_place(tmp_path: Path, text: str, told: str) -> None:
-    assert told in refused(tmp_path, HEAD + text)
+def test_every_mistake_is_named_with_its_place(tmp_path: Path, text: str, reported: str) -> None:
+    assert reported in refused(tmp_path, HEAD + text)
 
 
 def test_commands_and_steps_become_a_playbook_in_one_terminal(tmp_path: Path) -> None:
@@ -116,8 +116,8 @@ def test_entrants_do_what_they_can() -> None:
     )
     recorded = entrant("llm", settings={"model": "recorded:"})
     empty, full = case(), case(steps=["a"], wrong=["b", "c"], replies=[{"text": "yes"}])
-    told = [one.cannot(empty) for one in (entrant(), nothing, wrong, recorded, entrant("llm"))]
-    assert told == ["the case has no steps", "", "the case has no wrong solution", "the case has no replies", ""]
+    reported = [one.cannot(empty) for one in (entrant(), nothing, wrong, recorded, entrant("llm"))]
+    assert reported == ["the case has no steps", "", "the case has no wrong solution", "the case has no replies", ""]
     assert [one.cannot(full) for one in (entrant(), nothing, wrong, recorded)] == [""] * 4
     counts = [len(one.steps_for(full, "sh")) for one in (entrant(), nothing, wrong, recorded)]
     assert counts == [3, 0, 4, 0]
@@ -166,78 +166,78 @@ def test_nothing_of_the_configuration_but_its_servers_is_used() -> None:
 
 
 @pytest.fixture
-def place(tmp_path: Path) -> WorkDirectory:
+def work_directory(tmp_path: Path) -> WorkDirectory:
     return WorkDirectory(tmp_path / "place", {"PATH": os.environ["PATH"]})
 
 
-def git(place: WorkDirectory, *words: str) -> str:
+def git(work_directory: WorkDirectory, *words: str) -> str:
     return subprocess.run(
-        ["git", *words], cwd=place.directory, check=True, capture_output=True, text=True
+        ["git", *words], cwd=work_directory.directory, check=True, capture_output=True, text=True
     ).stdout.strip()
 
 
-def test_a_place_begins_the_same_each_time(place: WorkDirectory, tmp_path: Path) -> None:
+def test_a_place_begins_the_same_each_time(work_directory: WorkDirectory, tmp_path: Path) -> None:
     (tmp_path / "beside/deep").mkdir(parents=True)
     (tmp_path / "beside/deep/run.sh").write_text("echo\n")
     (tmp_path / "beside/deep/run.sh").chmod(0o755)
     one = case(
         fixture="beside", files={"naïve file.txt": "ü\n"}, setup=["git commit -q --allow-empty -m More", "echo x > new"]
     )
-    place.fill(one, tmp_path)
-    first = git(place, "log", "--format=%H %an %s")
-    assert git(place, "status", "--porcelain") == "?? new"
-    assert git(place, "ls-files", "-z").split("\0") == ["deep/run.sh", "naïve file.txt", ""]
-    assert os.access(place.directory / "deep/run.sh", os.X_OK)
-    (place.directory / "left").write_text("of an agent")
-    place.fill(one, tmp_path)
-    assert git(place, "log", "--format=%H %an %s") == first
-    assert not (place.directory / "left").exists()
+    work_directory.fill(one, tmp_path)
+    first = git(work_directory, "log", "--format=%H %an %s")
+    assert git(work_directory, "status", "--porcelain") == "?? new"
+    assert git(work_directory, "ls-files", "-z").split("\0") == ["deep/run.sh", "naïve file.txt", ""]
+    assert os.access(work_directory.directory / "deep/run.sh", os.X_OK)
+    (work_directory.directory / "left").write_text("of an agent")
+    work_directory.fill(one, tmp_path)
+    assert git(work_directory, "log", "--format=%H %an %s") == first
+    assert not (work_directory.directory / "left").exists()
     assert [line.split()[1:] for line in first.splitlines()] == [["A", "Person", "More"], ["A", "Person", "Begin"]]
 
 
-def test_a_setup_that_fails_is_told_in_its_own_words(place: WorkDirectory, tmp_path: Path) -> None:
+def test_a_setup_that_fails_is_told_in_its_own_words(work_directory: WorkDirectory, tmp_path: Path) -> None:
     with pytest.raises(WorkspaceUnusable, match="exit code 3: so it is"):
-        place.fill(case(setup=["echo so it is >&2; exit 3"]), tmp_path)
+        work_directory.fill(case(setup=["echo so it is >&2; exit 3"]), tmp_path)
     with pytest.raises(WorkspaceUnusable, match="false"):
-        place.fill(case(setup=["false\ntrue"]), tmp_path)
+        work_directory.fill(case(setup=["false\ntrue"]), tmp_path)
 
 
-def test_files_are_put_in_place_whatever_was_left_there(place: WorkDirectory, tmp_path: Path) -> None:
+def test_files_are_put_in_place_whatever_was_left_there(work_directory: WorkDirectory, tmp_path: Path) -> None:
     outside = tmp_path / "outside"
     outside.mkdir()
     (outside / "kept").write_text("mine")
-    (place.directory / "link").symlink_to(outside)
-    (place.directory / "file").symlink_to(outside / "kept")
-    (place.directory / "taken").mkdir()
-    (place.directory / "taken/inner").write_text("x")
-    (place.directory / "flat").write_text("x")
-    (place.directory / "fixed").write_text("x")
-    (place.directory / "fixed").chmod(0o400)
+    (work_directory.directory / "link").symlink_to(outside)
+    (work_directory.directory / "file").symlink_to(outside / "kept")
+    (work_directory.directory / "taken").mkdir()
+    (work_directory.directory / "taken/inner").write_text("x")
+    (work_directory.directory / "flat").write_text("x")
+    (work_directory.directory / "fixed").write_text("x")
+    (work_directory.directory / "fixed").chmod(0o400)
     names = ("link/kept", "link/deeper/one", "file", "taken", "flat/below", "fixed", "new/er/é")
-    place.put(dict.fromkeys(names, "put"))
-    assert [(place.directory / name).read_text() for name in names] == ["put"] * len(names)
+    work_directory.put(dict.fromkeys(names, "put"))
+    assert [(work_directory.directory / name).read_text() for name in names] == ["put"] * len(names)
     assert [(one.name, one.read_text()) for one in outside.iterdir()] == [("kept", "mine")]
 
 
-def test_clearing_follows_no_links_and_opens_what_was_closed(place: WorkDirectory, tmp_path: Path) -> None:
+def test_clearing_follows_no_links_and_opens_what_was_closed(work_directory: WorkDirectory, tmp_path: Path) -> None:
     (tmp_path / "outside").write_text("mine")
-    (place.directory / "link").symlink_to(tmp_path)
-    (place.directory / "closed/in").mkdir(parents=True)
-    (place.directory / "closed/in/file").write_text("x")
-    (place.directory / "closed/in").chmod(0)
-    (place.directory / "closed").chmod(0)
-    os.mkfifo(place.directory / "pipe")
+    (work_directory.directory / "link").symlink_to(tmp_path)
+    (work_directory.directory / "closed/in").mkdir(parents=True)
+    (work_directory.directory / "closed/in/file").write_text("x")
+    (work_directory.directory / "closed/in").chmod(0)
+    (work_directory.directory / "closed").chmod(0)
+    os.mkfifo(work_directory.directory / "pipe")
     deep = "mkdir -p deep && cd deep && for n in $(seq 300); do mkdir -p a/a/a/a/a && cd a/a/a/a/a || exit; done"
-    subprocess.run(deep, shell=True, cwd=place.directory, check=True)
-    place.clear()
-    assert list(place.directory.iterdir()) == []
+    subprocess.run(deep, shell=True, cwd=work_directory.directory, check=True)
+    work_directory.clear()
+    assert list(work_directory.directory.iterdir()) == []
     assert (tmp_path / "outside").read_text() == "mine"
 
 
-def test_what_is_kept_is_all_that_was_there(place: WorkDirectory, tmp_path: Path) -> None:
-    place.fill(case(files={"a/b": "c"}), tmp_path)
-    place.keep(tmp_path / "kept/one")
-    assert list(place.directory.iterdir()) == []
+def test_what_is_kept_is_all_that_was_there(work_directory: WorkDirectory, tmp_path: Path) -> None:
+    work_directory.fill(case(files={"a/b": "c"}), tmp_path)
+    work_directory.keep(tmp_path / "kept/one")
+    assert list(work_directory.directory.iterdir()) == []
     kept = sorted(one.name for one in (tmp_path / "kept/one").iterdir())
     assert kept == [".git", "a"]
 

@@ -125,9 +125,9 @@ def test_any_cut_is_told_of_and_nothing_before_it_lost(cuts: list[float]) -> Non
             assert file.read_bytes().startswith(left)
             after = list(read(where))
             assert after[: len(sound)] == [link.record for link in sound]
-            told = [] if not torn else [("journal.recover", len(torn))]
+            reported = [] if not torn else [("journal.recover", len(torn))]
             assert [(r.event, r.facts.get("bytes")) for r in after[len(sound) :]] == [
-                *told,
+                *reported,
                 ("journal.open", None),
                 ("journal.close", None),
             ]
@@ -167,7 +167,7 @@ def test_a_killed_writer_loses_nothing_it_acknowledged(tmp_path: Path, lines: in
             acknowledged = [int(line) for line in process.stdout if line.endswith(b"\n")]
         most = acknowledged[-1] if acknowledged else lines - 1
         mine = numbers(tmp_path)
-        begins = [place for place, number in enumerate(mine) if number == 0]
+        begins = [position for position, number in enumerate(mine) if number == 0]
         assert len(begins) == generation + 1
         assert mine[begins[-1] :] == list(range(len(mine) - begins[-1]))
         assert mine[-1] >= most

@@ -14,7 +14,7 @@ import pytest
 from ccswarm.journal.writer import Record, join, read, verify
 from ccswarm.models import CallRequest, CallStatus
 from tests.ccswarm.support.doubles import Received, ToolFailed, tool
-from tests.ccswarm.support.toolboxes import SECRET, ToolWorld
+from tests.ccswarm.support.toolboxes import SECRET, ToolboxSetup
 
 pytestmark = pytest.mark.anyio
 
@@ -22,15 +22,15 @@ SWORDFISH = "swordfish"
 
 
 @pytest.fixture
-def tools(tmp_path: Path) -> ToolWorld:
-    return ToolWorld(tmp_path)
+def tools(tmp_path: Path) -> ToolboxSetup:
+    return ToolboxSetup(tmp_path)
 
 
-def records(tools: ToolWorld) -> list[Record]:
+def records(tools: ToolboxSetup) -> list[Record]:
     return [record for record in read(tools.where) if record.event.startswith("call.")]
 
 
-def facts(tools: ToolWorld, *names: str) -> list[Any]:
+def facts(tools: ToolboxSetup, *names: str) -> list[Any]:
     return [[record.event, *(record.facts.get(name) for name in names)] for record in records(tools)]
 
 
@@ -47,7 +47,7 @@ async def exits(call: Received) -> Mapping[str, Any]:
 
 
 async def test_a_call_leaves_a_begin_and_an_end(tmp_path: Path) -> None:
-    tools = ToolWorld(tmp_path, [tool("exits", exits)])
+    tools = ToolboxSetup(tmp_path, [tool("exits", exits)])
     outcome = await tools.call(name="one.exits", arguments={"code": 3}, key="k1", attempt=2, approval="ap_1")
     begin, end = records(tools)
     named = {"run": "r1", "task": "t1", "step": "s1", "agent": "free", "tool": "one.exits", "attempt": 2}
@@ -72,7 +72,7 @@ async def test_a_call_leaves_a_begin_and_an_end(tmp_path: Path) -> None:
     }
 
 
-async def test_every_refusal_leaves_a_record(tools: ToolWorld) -> None:
+async def test_every_refusal_leaves_a_record(tools: ToolboxSetup) -> None:
     async def used_up(_: CallRequest) -> str:
         return "calls of task t1"
 
@@ -115,7 +115,7 @@ async def test_a_call_that_is_given_up_leaves_its_end(tmp_path: Path) -> None:
         begun.set()
         return await asyncio.get_running_loop().create_future()
 
-    tools = ToolWorld(tmp_path, [tool("waits", waits)])
+    tools = ToolboxSetup(tmp_path, [tool("waits", waits)])
     ways: list[dict[str, Any]] = [{"name": "one.waits"}, {"budget": asks}]
     for how in ways:
         call = asyncio.create_task(tools.call(**how))
@@ -147,7 +147,7 @@ async def test_an_end_that_cannot_be_written_costs_nobody_the_outcome(tmp_path: 
         tools.journal.close()
         return "done"
 
-    tools = ToolWorld(tmp_path, [tool("closes", closes)])
+    tools = ToolboxSetup(tmp_path, [tool("closes", closes)])
     outcome = await tools.call(name="one.closes")
     assert (outcome.status, outcome.text) == (CallStatus.OK, "done")
     (call_id,) = join(tools.where, tools.one.audit).open
@@ -156,7 +156,7 @@ async def test_an_end_that_cannot_be_written_costs_nobody_the_outcome(tmp_path: 
 
 
 async def test_contents_of_arguments_and_answers_are_not_written(tmp_path: Path) -> None:
-    tools = ToolWorld(tmp_path, [tool("failed", failed), tool("exits", exits)])
+    tools = ToolboxSetup(tmp_path, [tool("failed", failed), tool("exits", exits)])
     inside: dict[str, Any] = {"deep": [{"er": SWORDFISH}], "code": SWORDFISH, "text": SWORDFISH}
     for name in ("one.echo", "one.failed", "one.exits"):
         await tools.call(name=name, arguments=inside)
@@ -166,14 +166,14 @@ async def test_contents_of_arguments_and_answers_are_not_written(tmp_path: Path)
     written = (tools.where / "w1.jsonl").read_bytes()
     assert SWORDFISH.encode() not in written
     assert SECRET.encode() not in written
-    told = records(tools)[-2].facts["args"]["command"]["text"]
-    assert told.startswith("login [REDACTED:DB_TOKEN] && xxx")
-    assert len(told) == 4096
+    reported = records(tools)[-2].facts["args"]["command"]["text"]
+    assert reported.startswith("login [REDACTED:DB_TOKEN] && xxx")
+    assert len(reported) == 4096
 
 
 async def test_many_calls_at_once_join_the_logs_of_both_servers(tmp_path: Path) -> None:
     more = [tool("forever", forever), tool("failed", failed), tool("exits", exits)]
-    tools = ToolWorld(tmp_path, more, more)
+    tools = ToolboxSetup(tmp_path, more, more)
     rng = random.Random(7)
 
     async def one() -> None:

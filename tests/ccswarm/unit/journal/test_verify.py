@@ -89,11 +89,11 @@ def test_any_changed_byte_is_found(data: st.DataObject) -> None:
         heads = verify(where).heads
         text = bytearray(file.read_bytes())
         last = text.rindex(b"\n", 0, len(text) - 1) + 1
-        place = data.draw(st.integers(0, len(text) - 1))
-        text[place] ^= data.draw(st.integers(1, 255))
+        position = data.draw(st.integers(0, len(text) - 1))
+        text[position] ^= data.draw(st.integers(1, 255))
         file.write_bytes(text)
         assert not verify(where, heads).sound
-        assert place >= last or not verify(where).sound
+        assert position >= last or not verify(where).sound
 
 
 def test_files_that_changed_names_are_found(tmp_path: Path) -> None:
@@ -139,7 +139,7 @@ def test_many_problems_are_counted(tmp_path: Path) -> None:
     assert report.broken == len(lines)
 
 
-class World:
+class TwoLogs:
     """A journal and an audit log that agree; tests make them differ."""
 
     def __init__(self, where: Path) -> None:
@@ -164,21 +164,21 @@ class World:
 
 
 @pytest.fixture
-def pair(tmp_path: Path) -> World:
-    world = World(tmp_path)
+def pair(tmp_path: Path) -> TwoLogs:
+    logs = TwoLogs(tmp_path)
     for name in "abc":
-        world.call(name, f"call_{name}")
-    return world
+        logs.call(name, f"call_{name}")
+    return logs
 
 
-def found(pair: World) -> list[str]:
+def found(pair: TwoLogs) -> list[str]:
     pair.journal.close()
     report = join(pair.where, pair.lines())
     assert report.broken == len(report.problems)
     return [f"{problem.place}: {problem.what}" for problem in report.problems]
 
 
-def test_calls_stand_once_in_each_log(pair: World) -> None:
+def test_calls_stand_once_in_each_log(pair: TwoLogs) -> None:
     pair.audited("call_x", "7", client="claude-code")
     pair.audit.append({"event": "audit.checkpoint"})
     pair.journal.append("call.refused", call="ccall_z", run="r1", code="not_granted")
@@ -188,7 +188,7 @@ def test_calls_stand_once_in_each_log(pair: World) -> None:
     assert (report.open, report.going_on, report.sound) == ([], [], True)
 
 
-def test_calls_without_an_answer_are_joined_by_their_own_id(pair: World) -> None:
+def test_calls_without_an_answer_are_joined_by_their_own_id(pair: TwoLogs) -> None:
     pair.call("lost")
     pair.call("killed", ended=False)
     pair.call("still")
@@ -202,12 +202,12 @@ def test_calls_without_an_answer_are_joined_by_their_own_id(pair: World) -> None
     assert (report.open, report.going_on) == (["ccall_killed"], ["ccall_still"])
 
 
-def test_a_call_the_server_does_not_know_is_found(pair: World) -> None:
+def test_a_call_the_server_does_not_know_is_found(pair: TwoLogs) -> None:
     del pair.audit[2:4]
     assert found(pair) == ["ccall_b: the server called it call_b, whose audit log has no record of it"]
 
 
-def test_a_call_the_journal_does_not_know_is_found(pair: World) -> None:
+def test_a_call_the_journal_does_not_know_is_found(pair: TwoLogs) -> None:
     pair.audited("call_1", "ccall_hidden", client="something else")
     pair.audited("call_2", "", client="ccswarm 1.0")
     pair.audited("call_3", "", client="ccswarm/1.0")
@@ -218,12 +218,12 @@ def test_a_call_the_journal_does_not_know_is_found(pair: World) -> None:
     assert found(pair) == [f"call_{number}: {unknown}" for number in (1, 2, 3, 4)]
 
 
-def test_a_call_sent_twice_is_found(pair: World) -> None:
+def test_a_call_sent_twice_is_found(pair: TwoLogs) -> None:
     pair.audited("call_again", "ccall_b")
     assert found(pair) == ["ccall_b: the server received it 2 times: call_b, call_again"]
 
 
-def test_a_call_that_was_lost_with_its_server_may_be_asked_again(pair: World) -> None:
+def test_a_call_that_was_lost_with_its_server_may_be_asked_again(pair: TwoLogs) -> None:
     for call_id, outcome in (("call_1", "lost"), ("call_2", "ok")):
         pair.audited(call_id, "ccall_lost")
         pair.audit[-1]["outcome"] = outcome
@@ -234,7 +234,7 @@ def test_a_call_that_was_lost_with_its_server_may_be_asked_again(pair: World) ->
     assert found(pair) == ["ccall_lost: the server received it 2 times: call_1, call_2"]
 
 
-def test_missing_and_doubled_records_are_found(pair: World) -> None:
+def test_missing_and_doubled_records_are_found(pair: TwoLogs) -> None:
     del pair.audit[1]
     pair.audit.append(dict(pair.audit[1]))
     pair.journal.append("call.begin", call="ccall_c")
@@ -251,7 +251,7 @@ def test_missing_and_doubled_records_are_found(pair: World) -> None:
     ]
 
 
-def test_calls_that_changed_places_are_found(pair: World) -> None:
+def test_calls_that_changed_places_are_found(pair: TwoLogs) -> None:
     pair.audit[0]["request"], pair.audit[2]["request"] = pair.audit[2]["request"], pair.audit[0]["request"]
     assert found(pair) == [
         "ccall_a: the server called it call_a, whose audit log names request ccall_b",
@@ -259,7 +259,7 @@ def test_calls_that_changed_places_are_found(pair: World) -> None:
     ]
 
 
-def test_lines_that_are_no_records_are_found(pair: World) -> None:
+def test_lines_that_are_no_records_are_found(pair: TwoLogs) -> None:
     pair.journal.close()
     lines = pair.lines()
     assert [problem.place for problem in join(pair.where, [b"{\n", b"[]\n", *lines]).problems] == ["audit:1", "audit:2"]

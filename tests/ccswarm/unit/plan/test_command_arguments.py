@@ -10,7 +10,7 @@ from ccswarm.config.settings import PlanStep
 from ccswarm.plan.command_arguments import problems
 
 
-def told(tool: str = "ai-session.execute_command", for_each: Any = None, when: str = "", **args: Any) -> list[str]:
+def reported(tool: str = "ai-session.execute_command", for_each: Any = None, when: str = "", **args: Any) -> list[str]:
     return list(problems(PlanStep(id="s", tool=tool, args=args, for_each=for_each, when=when)))
 
 
@@ -31,12 +31,12 @@ def told(tool: str = "ai-session.execute_command", for_each: Any = None, when: s
     ],
 )
 def test_what_is_not_quoted_is_refused_with_the_command_that_is_right(command: str, right: str) -> None:
-    found = told(command=command)
+    found = reported(command=command)
     assert found
     for problem in found:
         assert problem.startswith("args.command: ${")
         assert problem.endswith(f": write {right}"), problem
-    assert told(command=right) == []
+    assert reported(command=right) == []
 
 
 @pytest.mark.parametrize(
@@ -49,7 +49,7 @@ def test_what_is_not_quoted_is_refused_with_the_command_that_is_right(command: s
     ],
 )
 def test_where_nothing_can_be_quoted_it_is_said(command: str, why: str) -> None:
-    (found,) = told(command=command)
+    (found,) = reported(command=command)
     assert why in found
 
 
@@ -70,7 +70,7 @@ def test_where_nothing_can_be_quoted_it_is_said(command: str, why: str) -> None:
     ],
 )
 def test_wherever_a_command_is_its_data_is_looked_at(tool: str, args: dict[str, Any]) -> None:
-    assert len(told(tool, **args)) == 1
+    assert len(reported(tool, **args)) == 1
 
 
 @pytest.mark.parametrize(
@@ -84,21 +84,21 @@ def test_wherever_a_command_is_its_data_is_looked_at(tool: str, args: dict[str, 
     ],
 )
 def test_what_is_no_command_is_left_alone(tool: str, args: dict[str, Any]) -> None:
-    assert told(tool, **args) == []
+    assert reported(tool, **args) == []
 
 
 def test_what_the_plan_spells_out_is_its_own_text() -> None:
-    assert told(for_each=("make", "make test && echo '$x'"), command="${item}") == []
-    assert told(for_each=("a", "b"), command="echo '${item}' ${q:steps.p.output}") == []
-    assert told(for_each=({"name": "a"},), code="print('${item.name}')", tool="x.run") == []
-    assert told(for_each=("a", "${steps.p.output}"), command="echo ${item}") != []
-    assert told(for_each="${steps.p.files}", command="echo ${item}") != []
-    (found,) = told(for_each=("it's", "b"), command="echo ${item} ${q:steps.p.output}")
+    assert reported(for_each=("make", "make test && echo '$x'"), command="${item}") == []
+    assert reported(for_each=("a", "b"), command="echo '${item}' ${q:steps.p.output}") == []
+    assert reported(for_each=({"name": "a"},), code="print('${item.name}')", tool="x.run") == []
+    assert reported(for_each=("a", "${steps.p.output}"), command="echo ${item}") != []
+    assert reported(for_each="${steps.p.files}", command="echo ${item}") != []
+    (found,) = reported(for_each=("it's", "b"), command="echo ${item} ${q:steps.p.output}")
     assert "comes after a value inserted before it" in found
 
 
 def test_what_is_quoted_for_a_shell_stands_in_no_condition() -> None:
-    assert told(when="${q:steps.a.output} == 1") == [
+    assert reported(when="${q:steps.a.output} == 1") == [
         "when: ${q:steps.a.output} is quoted for a shell, but no shell reads it: write ${steps.a.output}"
     ]
-    assert len(told(for_each="${q:steps.a.files}")) == 1
+    assert len(reported(for_each="${q:steps.a.files}")) == 1

@@ -77,16 +77,16 @@ FORBIDDEN: list[tuple[str, dict[str, Any]]] = [
 ]
 
 
-@pytest.mark.parametrize(("place", "task"), FORBIDDEN, ids=[place for place, _ in FORBIDDEN])
-def test_nothing_else_can_be_set_by_a_delegation(place: str, task: Mapping[str, Any]) -> None:
+@pytest.mark.parametrize(("location", "task"), FORBIDDEN, ids=[location for location, _ in FORBIDDEN])
+def test_nothing_else_can_be_set_by_a_delegation(location: str, task: Mapping[str, Any]) -> None:
     """By the tool's schema, and again by who makes the plan."""
     with pytest.raises(PlanInvalid) as refused:
         parse_delegated([task])
-    assert f"tasks.0.{place} may not be set by a delegation" in refused.value.message
+    assert f"tasks.0.{location} may not be set by a delegation" in refused.value.message
     assert "may only have" in refused.value.suggestion
     tool = next(one for one in TOOLS if one.name == "delegate")
     said = Schema(tool.input_schema).problem({"tasks": [task]})
-    assert place.rpartition(".")[2] in said
+    assert location.rpartition(".")[2] in said
 
 
 def test_all_that_is_listed_can_be_set_by_a_delegation() -> None:
@@ -113,24 +113,26 @@ def test_every_problem_is_told_with_its_place() -> None:
     ]
 
 
-def levels(model: type[BaseModel], schema: Mapping[str, Any], place: str = "task") -> dict[str, tuple[set[str], Any]]:
+def levels(
+    model: type[BaseModel], schema: Mapping[str, Any], location: str = "task"
+) -> dict[str, tuple[set[str], Any]]:
     """The keys that each level may have by the model and by the schema, and what else the schema says of keys."""
     shown: Mapping[str, Any] = schema["properties"]
     found: dict[str, Any] = {
-        place: (set(model.model_fields), set(shown), schema["additionalProperties"], schema["type"])
+        location: (set(model.model_fields), set(shown), schema["additionalProperties"], schema["type"])
     }
     for name, field in model.model_fields.items():
         if inner := section_of(field.annotation):
             below = shown[name]
-            found |= levels(inner, below.get("items", below), f"{place}.{name}")
+            found |= levels(inner, below.get("items", below), f"{location}.{name}")
     return found
 
 
 def test_the_schema_has_what_is_taken_at_every_level_and_nothing_else() -> None:
     found = levels(DelegatedTask, SCHEMA)
     assert list(found) == ["task", "task.gates", "task.steps", "task.steps.retry", "task.steps.expect"]
-    for place, (taken, shown, more, kind) in found.items():
-        assert (taken, more, kind) == (shown, False, "object"), place
+    for location, (taken, shown, more, kind) in found.items():
+        assert (taken, more, kind) == (shown, False, "object"), location
 
 
 def test_what_a_delegation_leaves_out_is_known() -> None:

@@ -51,9 +51,9 @@ def test_a_failed_call_meets_no_expectation() -> None:
 
 
 def test_a_long_answer_is_told_by_its_end() -> None:
-    told = unmet(Expect(), exited(1, "x" * 5000 + "the reason\n"))
-    assert told.endswith("xxthe reason")
-    assert len(told) < SHOWN_CHARACTERS + 60
+    reported = unmet(Expect(), exited(1, "x" * 5000 + "the reason\n"))
+    assert reported.endswith("xxthe reason")
+    assert len(reported) < SHOWN_CHARACTERS + 60
 
 
 def test_what_plans_see_of_a_call() -> None:

@@ -13,12 +13,12 @@ import pytest
 
 from ccswarm.models import Execution
 from ccswarm.plan.origin import Author, Origin
-from tests.ccswarm.support.cli_swarms import CliWorld
+from tests.ccswarm.support.cli_swarms import CliWorker
 from tests.ccswarm.support.doubles import MemoryClient, Received, tool
 from tests.ccswarm.support.engine_double import MemoryStore
 from tests.ccswarm.support.guest_terminals import Terminals
 from tests.ccswarm.support.llm_agents import ToolboxTaskWorker
-from tests.ccswarm.support.swarms import World, settings, steps
+from tests.ccswarm.support.swarms import MemoryWorker, settings, steps
 from tests.support.bounds import BOUND_SECONDS
 
 pytestmark = pytest.mark.anyio
@@ -29,7 +29,7 @@ GATE = {"command": "make test"}
 SCRIPTED = Path(__file__).parents[3] / "data/scripted_agent.py"
 
 
-class Shell(World):
+class Shell(MemoryWorker):
     """A shell server whose commands end with ``codes``, a vault nobody is granted, and a toolbox that judges."""
 
     def __init__(
@@ -105,12 +105,12 @@ def summary(run: Execution) -> str:
 
 
 async def test_a_gate_of_a_delegation_acts_for_who_hands_the_work_on(tmp_path: Path) -> None:
-    world = Shell(tmp_path, codes=[1, 0])
-    run = await world.run(handed_on(part(GATE, visits=2)))
+    worker = Shell(tmp_path, codes=[1, 0])
+    run = await worker.run(handed_on(part(GATE, visits=2)))
     assert run.result["status"] == "succeeded", run.result
-    assert world.by("cleo") == [*CALLS, *CALLS]
-    assert world.by("orchestrator") == world.by("bob") == []
-    (one, *_) = [received for received in world.shell.received if received.tool == "execute_command"]
+    assert worker.by("cleo") == [*CALLS, *CALLS]
+    assert worker.by("orchestrator") == worker.by("bob") == []
+    (one, *_) = [received for received in worker.shell.received if received.tool == "execute_command"]
     assert one.meta["ai-session/agent"] == "cleo"
     assert one.arguments["command"] == "make test"
     assert run.result["usage"]["calls"] == 1 + 2 + 2 * 2, "handed on, looked twice, and each gate opened and run"
@@ -118,81 +118,81 @@ async def test_a_gate_of_a_delegation_acts_for_who_hands_the_work_on(tmp_path: P
 
 @pytest.mark.parametrize("where", ["delegation", "client"])
 async def test_a_gate_without_the_grants_is_refused_before_anything_runs(tmp_path: Path, where: str) -> None:
-    world = Shell(tmp_path)
+    worker = Shell(tmp_path)
     if where == "delegation":
         team = agents(cleo={"grants": ["swarm.delegate"]}, bob={"grants": ["files.*", "ai-session.*"]})
-        run = await world.run({**handed_on(part(GATE)), "agents": team})
+        run = await worker.run({**handed_on(part(GATE)), "agents": team})
     else:
-        run = await world.run({"agents": agents(), "tasks": [{**part(GATE), "id": "main"}]}, origin=Origin.CLIENT)
+        run = await worker.run({"agents": agents(), "tasks": [{**part(GATE), "id": "main"}]}, origin=Origin.CLIENT)
     assert run.result["status"] == "failed"
     assert "may not run commands" in summary(run)
     assert "ai-session.execute_command" in summary(run)
-    assert [name for _, name in world.made() if not name.startswith("swarm.")] == []
-    assert world.shell.received == []
+    assert [name for _, name in worker.made() if not name.startswith("swarm.")] == []
+    assert worker.shell.received == []
 
 
 @pytest.mark.parametrize(
     "gate", [{"command": "", "tool": "vault.ping"}, {"tool": "vault.ping", "args": {"n": "stolen"}}]
 )
 async def test_no_gate_names_a_tool_but_the_persons(tmp_path: Path, gate: Mapping[str, Any]) -> None:
-    world = Shell(tmp_path)
+    worker = Shell(tmp_path)
     everything = agents(cleo={"grants": ["*"]}, bob={"grants": ["*"]})
-    handed = await world.run({**handed_on(part(GATE, gate)), "agents": everything})
+    handed = await worker.run({**handed_on(part(GATE, gate)), "agents": everything})
     assert "may not be set by a delegation" in summary(handed) or "has no 'tool'" in summary(handed)
     own = {"agents": everything, "tasks": [{**part(gate), "id": "main"}]}
     for number, origin in enumerate((Origin.CLIENT, Origin.SERVER)):
-        asked = await world.run(own, f"run_{number + 2}", origin=origin)
+        asked = await worker.run(own, f"run_{number + 2}", origin=origin)
         assert "only the person's configuration and plan files may use a tool" in summary(asked)
-    assert world.vault.received == []
-    persons = await world.run(own, "run_4", origin=Origin.PERSON)
+    assert worker.vault.received == []
+    persons = await worker.run(own, "run_4", origin=Origin.PERSON)
     assert persons.result["status"] == "succeeded"
-    assert [received.meta["ai-session/agent"] for received in world.vault.received] == ["orchestrator"]
+    assert [received.meta["ai-session/agent"] for received in worker.vault.received] == ["orchestrator"]
 
 
 async def test_a_clients_gate_acts_for_who_does_the_task(tmp_path: Path) -> None:
-    world = Shell(tmp_path)
+    worker = Shell(tmp_path)
     team = agents(bob={"grants": ["files.*", "ai-session.*"]})
     plan = {"agents": team, "tasks": [{**part(GATE), "id": "main"}]}
-    run = await world.run(plan, origin=Origin.CLIENT)
+    run = await worker.run(plan, origin=Origin.CLIENT)
     assert run.result["status"] == "succeeded", run.result
-    assert world.by("bob") == [*CALLS]
+    assert worker.by("bob") == [*CALLS]
     assert run.result["usage"]["calls"] == 3
-    persons = await world.run(plan, "run_2")
+    persons = await worker.run(plan, "run_2")
     assert persons.result["usage"]["calls"] == 1
-    assert world.by("orchestrator") == [*CALLS]
+    assert worker.by("orchestrator") == [*CALLS]
 
 
 async def test_gates_count_in_the_budgets_of_whom_they_act_for(tmp_path: Path) -> None:
     for number, (budgets, scope) in enumerate(
         (({"agents": agents(cleo={"budget": {"calls": 2}})}, "agent"), ({"swarm": {"budget": {"calls": 3}}}, "run"))
     ):
-        world = Shell(tmp_path / str(number))
+        worker = Shell(tmp_path / str(number))
         given = handed_on(part(GATE))
         given["swarm"] |= budgets.get("swarm", {})
-        run = await world.run({**given, **{key: one for key, one in budgets.items() if key != "swarm"}})
-        inner = await world.engine.status("run_1.main.hand.x")
+        run = await worker.run({**given, **{key: one for key, one in budgets.items() if key != "swarm"}})
+        inner = await worker.engine.status("run_1.main.hand.x")
         assert (inner.result["status"], inner.result["scope"]) == ("budget_exhausted", scope)
         assert "calls are used up, before gate1.0.run" in inner.result["summary"]
-        assert world.by("cleo") == ["create_session", "close_session"], "what was opened is closed all the same"
+        assert worker.by("cleo") == ["create_session", "close_session"], "what was opened is closed all the same"
         assert run.result["status"] in ("failed", "budget_exhausted")
         assert run.result["usage"]["calls"] == 3
 
 
 async def test_a_person_is_asked_once_for_each_gate_and_shown_its_command(tmp_path: Path) -> None:
-    world = Shell(tmp_path)
+    worker = Shell(tmp_path)
     team = agents(bob={"grants": ["files.*", "ai-session.*"], "approval": "all"})
     gates = [{"command": "make test"}, {"command": "make lint"}]
     plan = {"agents": team, "tasks": [{**part(*gates), "id": "main", "visits": 1}]}
     asked: list[Mapping[str, Any]] = []
-    async with world.working(), asyncio.timeout(BOUND_SECONDS):
-        await world.swarm.submit(settings(plan), "run_1", "/project")
+    async with worker.working(), asyncio.timeout(BOUND_SECONDS):
+        await worker.swarm.submit(settings(plan), "run_1", "/project")
         for _ in range(3):
-            while not (open_ := [one for one in await world.swarm.approvals() if "answer" not in one]):
-                await world.engine.store.change()
+            while not (open_ := [one for one in await worker.swarm.approvals() if "answer" not in one]):
+                await worker.engine.store.change()
             assert len(open_) == 1
             asked += open_
-            await world.swarm.answer(open_[0]["id"], approved=True, by="me")
-        run = await world.engine.wait("run_1")
+            await worker.swarm.answer(open_[0]["id"], approved=True, by="me")
+        run = await worker.engine.wait("run_1")
     assert run.result["status"] == "succeeded", run.result
     assert [(one["agent"], one["tool"]) for one in asked] == [
         ("bob", "files.look"),
@@ -203,66 +203,66 @@ async def test_a_person_is_asked_once_for_each_gate_and_shown_its_command(tmp_pa
         {"command": "make test", "working_directory": "/project"},
         {"command": "make lint", "working_directory": "/project"},
     ]
-    assert world.by("bob") == [*CALLS, *CALLS]
+    assert worker.by("bob") == [*CALLS, *CALLS]
 
 
 async def test_a_gate_that_a_person_refuses_does_not_hold_and_nothing_of_it_runs(tmp_path: Path) -> None:
-    world = Shell(tmp_path)
+    worker = Shell(tmp_path)
     given = handed_on(part(GATE), agents=agents(cleo={"approval": "destructive"}))
-    async with world.working(), asyncio.timeout(BOUND_SECONDS):
-        await world.swarm.submit(settings(given), "run_1", "/project", origin=Origin.PERSON)
+    async with worker.working(), asyncio.timeout(BOUND_SECONDS):
+        await worker.swarm.submit(settings(given), "run_1", "/project", origin=Origin.PERSON)
         for agreed in (True, False):  # to the handing on, and not to the gate
-            while not (asked := [one for one in await world.swarm.approvals() if "answer" not in one]):
-                await world.engine.store.change()
-            await world.swarm.answer(asked[0]["id"], approved=agreed, by="me", reason="not that")
-        await world.engine.wait("run_1")
-    inner = await world.engine.status("run_1.main.hand.x")
-    told = "gate `make test`: rejected: a person rejected ai-session.execute_command: not that"
-    assert (inner.result["status"], inner.result["summary"]) == ("failed", told)
-    assert world.shell.received == []
+            while not (asked := [one for one in await worker.swarm.approvals() if "answer" not in one]):
+                await worker.engine.store.change()
+            await worker.swarm.answer(asked[0]["id"], approved=agreed, by="me", reason="not that")
+        await worker.engine.wait("run_1")
+    inner = await worker.engine.status("run_1.main.hand.x")
+    reported = "gate `make test`: rejected: a person rejected ai-session.execute_command: not that"
+    assert (inner.result["status"], inner.result["summary"]) == ("failed", reported)
+    assert worker.shell.received == []
 
 
 async def test_who_hands_on_what_was_handed_on_gains_nothing(tmp_path: Path) -> None:
     """ada may hand work on and runs no commands; cleo, who may, has her do it, and ada has cleo do something."""
-    world = Shell(tmp_path)
+    worker = Shell(tmp_path)
 
     def nested(*gates: Mapping[str, Any], who: str) -> dict[str, Any]:
         again = {"id": "again", "tool": "swarm.delegate", "args": {"tasks": [part(*gates, name="deep", agent=who)]}}
         return handed_on(part(name="mid", agent="ada", steps=[again]))
 
     for number, plan in enumerate((nested(GATE, who="bob"), nested(GATE, who="cleo"), nested(who="bob"))):
-        run = await world.run(plan, f"run_{number}")
-        inner = await world.engine.status(f"run_{number}.main.hand.mid")
+        run = await worker.run(plan, f"run_{number}")
+        inner = await worker.engine.status(f"run_{number}.main.hand.mid")
         if number < 2:
             assert run.result["status"] == "failed"
             assert "on behalf of agent ada, which may not run commands" in inner.result["summary"]
         else:
             assert run.result["status"] == "succeeded", run.result
-    assert world.shell.received == []
+    assert worker.shell.received == []
 
 
 async def test_steps_that_are_handed_on_use_the_tools_of_who_does_them(tmp_path: Path) -> None:
-    world = Shell(tmp_path)
+    worker = Shell(tmp_path)
     team = agents(cleo={"grants": ["*"]})
     for number, wanted in enumerate(("vault.ping", "ai-session.execute_command")):
         plan = handed_on(part(steps=steps("s", tool=wanted)), agents=team)
-        run = await world.run(plan, f"run_{number}")
+        run = await worker.run(plan, f"run_{number}")
         assert run.result["status"] == "failed"
         assert f"agent bob has no grant for {wanted}" in summary(run)
-    assert world.vault.received == world.shell.received == []
+    assert worker.vault.received == worker.shell.received == []
 
 
 async def test_a_task_that_is_stopped_while_its_gate_runs_is_not_done_again(tmp_path: Path) -> None:
-    world = Shell(tmp_path, hang=True)
+    worker = Shell(tmp_path, hang=True)
     plan = handed_on(part(GATE, visits=3))
-    async with world.working(), asyncio.timeout(BOUND_SECONDS):
-        await world.swarm.submit(settings(plan), "run_1", "/project", origin=Origin.PERSON)
-        await world.hangs.wait()
-        await world.swarm.call_off("run_1", "enough")
-        await world.engine.wait("run_1")
-    inner = await world.engine.status("run_1.main.hand.x")
+    async with worker.working(), asyncio.timeout(BOUND_SECONDS):
+        await worker.swarm.submit(settings(plan), "run_1", "/project", origin=Origin.PERSON)
+        await worker.hangs.wait()
+        await worker.swarm.call_off("run_1", "enough")
+        await worker.engine.wait("run_1")
+    inner = await worker.engine.status("run_1.main.hand.x")
     assert (inner.result["status"], inner.result["summary"]) == ("failed", "stopped: enough")
-    assert world.by("cleo") == [*CALLS]
+    assert worker.by("cleo") == [*CALLS]
 
 
 async def test_a_gate_goes_on_where_another_process_was_killed(tmp_path: Path) -> None:
@@ -289,8 +289,8 @@ async def test_a_gate_goes_on_where_another_process_was_killed(tmp_path: Path) -
 async def test_a_program_that_hands_work_on_gains_nothing(home: Path) -> None:
     """As above, by the program that thinks for an agent: it is told, and nothing is handed on."""
     terminals = Terminals()
-    cli = CliWorld(home, terminals)
-    cli.world.task_worker.own.add("swarm.delegate")
+    cli = CliWorker(home, terminals)
+    cli.worker.task_worker.own.add("swarm.delegate")
     tasks = [part(GATE), part({"command": "", "tool": "vault.ping"}), part(GATE, review={"by": ["ada"]})]
     calls = [f"call:swarm__delegate:{json.dumps({'tasks': [one]})}" for one in tasks]
     words = [sys.executable, str(SCRIPTED), "{mcp_config}", *calls, "finish:succeeded:it was refused"]
@@ -302,7 +302,7 @@ async def test_a_program_that_hands_work_on_gains_nothing(home: Path) -> None:
     finally:
         await terminals.close()
     assert (task["status"], task["summary"]) == ("succeeded", "it was refused")
-    by_agents = [call for call in cli.world.task_worker.calls if call.agent != "orchestrator"]
+    by_agents = [call for call in cli.worker.task_worker.calls if call.agent != "orchestrator"]
     assert [(call.agent, call.tool) for call in by_agents] == [("cleo", "swarm.delegate")] * 3
     assert await cli.events("work.handed_on") == []
 

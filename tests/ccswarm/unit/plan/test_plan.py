@@ -188,9 +188,9 @@ def test_who_reviews_in_a_shared_workspace_has_no_tools_that_are_known_to_write(
     }
     thinks = '[[agents]]\nname = "bob"\nbrain = "llm"\ngrants = ["*"]\n'
 
-    def found(place: str, who: str, calls: str = "") -> list[str]:
+    def found(location: str, who: str, calls: str = "") -> list[str]:
         steps = f'[[tasks.review.steps]]\nid = "look"\ntool = "{calls}"\n' if calls else ""
-        text = AGENT + f'workspace = "{place}"\n' + who + task("t", step("s", tool="sh.run"), agent="ada")
+        text = AGENT + f'workspace = "{location}"\n' + who + task("t", step("s", tool="sh.run"), agent="ada")
         servers = SERVERS.replace(" }]", f" }}, {MORE_SERVERS}]")
         settings = parsing.parse(servers + text + '[tasks.review]\nby = ["bob"]\n' + steps)
         return check.plan_problems(settings, tools)
@@ -277,19 +277,19 @@ def test_what_would_run_is_told_in_order() -> None:
         + task("low", ONE, priority="low", text="Look.")
         + task("high", step("a", tool="sh.open", args={"name": "${run.id}"}), step("b"), priority="high", agent="bob")
     )
-    told = check.describe(parsing.parse(SERVERS + text))
-    assert json.loads(json.dumps(told)) == told
-    assert told["stages"] == [["high", "low"], ["last"]]
-    assert [(facts["id"], facts["agents"]) for facts in told["tasks"]] == [
+    reported = check.describe(parsing.parse(SERVERS + text))
+    assert json.loads(json.dumps(reported)) == reported
+    assert reported["stages"] == [["high", "low"], ["last"]]
+    assert [(facts["id"], facts["agents"]) for facts in reported["tasks"]] == [
         ("high", ["bob"]),
         ("low", ["ada", "bob"]),
         ("last", ["ada", "bob"]),
     ]
-    assert told["tasks"][0]["steps"] == [
+    assert reported["tasks"][0]["steps"] == [
         {"id": "a", "tool": "sh.open", "args": {"name": "${run.id}"}, "needs": []},
         {"id": "b", "tool": "sh.any", "needs": ["a"]},
     ]
-    assert told["tasks"][1]["text"] == "Look."
+    assert reported["tasks"][1]["text"] == "Look."
 
 
 @pytest.mark.parametrize(
@@ -330,4 +330,4 @@ def test_circles_are_found_where_there_are_some(needs: dict[str, list[str]]) -> 
     on_circles = {name for name, earlier in predecessors(needs).items() if name in earlier}
     found = cycle_problems(needs)
     assert bool(found) == bool(on_circles)
-    assert {word for told in found for word in told.split() if word.isdigit()} <= on_circles
+    assert {word for reported in found for word in reported.split() if word.isdigit()} <= on_circles

@@ -40,8 +40,8 @@ def test_who_thinks_is_given_what_earlier_tasks_came_to() -> None:
     (task,) = with_text(message("go on"), "", of(FOLLOWS, STEPS, THINKS), [earlier]).tasks
     assert (task.agent, task.text) == ("eve", "go on")
     (task,) = with_text(message("go on"), "tim", of(FOLLOWS, STEPS, THINKS), [earlier]).tasks
-    told = '\n\n(Earlier task run_1, completed:\nall done\n{"steps": [1152921504606846976]})'
-    assert (task.agent, task.text) == ("tim", f"go on{told}")
+    reported = '\n\n(Earlier task run_1, completed:\nall done\n{"steps": [1152921504606846976]})'
+    assert (task.agent, task.text) == ("tim", f"go on{reported}")
     (task,) = with_text(message("lead"), "", of(THINKS, LEADS), []).tasks
     assert task.agent == "lea"
     long = Task("run_2", "standard", artifacts=[{"artifactId": "a", "parts": [{"text": "x" * 10_000}]}])

@@ -62,9 +62,9 @@ def test_what_is_no_analysis_is_refused_by_field(given: Any) -> None:
 
 def test_answers_have_the_documents_names_beside_ours() -> None:
     analysis, plan = planned(SAAS)
-    told = toolset.as_documented({"plan": plan, "method": "rules"})
-    assert told["phases"] == plan["phases"]
-    assert {**told["data"], "phases": told["phases"]} == plan
+    reported = toolset.as_documented({"plan": plan, "method": "rules"})
+    assert reported["phases"] == plan["phases"]
+    assert {**reported["data"], "phases": reported["phases"]} == plan
     assert toolset.as_documented({"analysis": analysis, "notes": []}) == {"data": analysis}
     assert toolset.as_documented({"key": "a", "keys": ["a"]}) == {"data": {"key": "a", "keys": ["a"]}}
 

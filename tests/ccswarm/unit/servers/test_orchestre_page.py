@@ -32,6 +32,6 @@ def test_the_tables_of_the_page_are_those_of_the_rules() -> None:
     page = PAGE.read_text()
     assert topics() in page
     assert observations() in page
-    told = " ".join(page.split())
-    assert CONSENSUS in told
-    assert SEARCH in told
+    reported = " ".join(page.split())
+    assert CONSENSUS in reported
+    assert SEARCH in reported

@@ -62,8 +62,8 @@ def test_what_is_not_there_is_named_all_at_once() -> None:
 
 def test_what_is_empty_is_refused_as_the_document_has_it() -> None:
     for empty in ("", "   \n"):
-        told = refused(ANALYZE, requirements=empty)
-        assert (told.error, told.code, told.suggestion) == (
+        reported = refused(ANALYZE, requirements=empty)
+        assert (reported.error, reported.code, reported.suggestion) == (
             "Requirements are required",
             "MISSING_REQUIREMENTS",
             "Provide project requirements as a string",
@@ -90,16 +90,16 @@ def test_requirements_have_10_to_5000_characters(text: str, fits: bool) -> None:
 
 
 def test_all_that_is_wrong_is_said_in_one_answer() -> None:
-    told = refused(ANALYZE, requirements="short", constraints=[1], projectPath=7)
-    assert (told.code, told.error.count(";")) == ("INVALID_ARGUMENTS", 2)
-    assert re.findall(r"requirements|constraints\[0\]|projectPath", told.error) == [
+    reported = refused(ANALYZE, requirements="short", constraints=[1], projectPath=7)
+    assert (reported.code, reported.error.count(";")) == ("INVALID_ARGUMENTS", 2)
+    assert re.findall(r"requirements|constraints\[0\]|projectPath", reported.error) == [
         "constraints[0]",
         "projectPath",
         "requirements",
     ]
-    told = refused(BEGIN, projectName="", template="", projectPath="x" * 4001)
-    assert told.code == "MISSING_PROJECT_NAME"
-    assert told.error.startswith("Project name is required; Template is required; projectPath: ")
+    reported = refused(BEGIN, projectName="", template="", projectPath="x" * 4001)
+    assert reported.code == "MISSING_PROJECT_NAME"
+    assert reported.error.startswith("Project name is required; Template is required; projectPath: ")
     for name in ("Shop", "a b", "ä", "a\n", "x" * 101):
         assert "projectName" in refused(BEGIN, projectName=name, template="a", projectPath="/").error
 
@@ -149,8 +149,8 @@ def test_secrets_are_never_told(value: Any, shown: Any) -> None:
 
 
 async def _told(verbs: Workbench, name: str, **given: Any) -> Any:
-    told = await toolset.call(verbs, name, given)
-    return told.facts if told.facts is not None else json.loads(told.text)
+    reported = await toolset.call(verbs, name, given)
+    return reported.facts if reported.facts is not None else json.loads(reported.text)
 
 
 @pytest.mark.anyio
@@ -173,12 +173,12 @@ async def test_context_is_bounded_and_each_client_has_its_own() -> None:
 @pytest.mark.anyio
 async def test_the_envelope() -> None:
     verbs = Workbench(ServerOptions())
-    told = await toolset.call(verbs, "set_context", {"key": "k", "value": 1, "ttl": 5, "scope": None})
-    assert told.facts is not None
-    assert json.loads(told.text) == told.facts
-    assert told.text.startswith('{\n  "success": true,\n  "key": "k"')
-    assert told.facts["metadata"]["ignored"] == ["ttl"]
-    assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z", told.facts["metadata"]["timestamp"])
+    reported = await toolset.call(verbs, "set_context", {"key": "k", "value": 1, "ttl": 5, "scope": None})
+    assert reported.facts is not None
+    assert json.loads(reported.text) == reported.facts
+    assert reported.text.startswith('{\n  "success": true,\n  "key": "k"')
+    assert reported.facts["metadata"]["ignored"] == ["ttl"]
+    assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z", reported.facts["metadata"]["timestamp"])
     assert await _told(verbs, "get_context", key="z") == {
         "error": "Nothing is kept under 'z'",
         "code": "CONTEXT_NOT_FOUND",

@@ -14,13 +14,13 @@ from ccswarm.swarm.agent import STOP
 from ccswarm.swarm.sweeping import Over, sweep
 from ccswarm.toolbox.terminals import Fence
 from tests.ccswarm.support.engine_double import MemoryStore
-from tests.ccswarm.support.swarms import World, settings
+from tests.ccswarm.support.swarms import MemoryWorker, settings
 from tests.support.bounds import BOUND_SECONDS
 
 pytestmark = pytest.mark.anyio
 
 
-class Shells(World):
+class Shells(MemoryWorker):
     """A server of terminals: ``open`` are those that exist, by id, with whose each is. While ``held`` is there, opening
     one takes until it is set."""
 
@@ -82,74 +82,74 @@ OTHERS = {
 
 @pytest.mark.parametrize("then", [(), ("srv.fail",)])
 async def test_an_attempt_that_is_over_leaves_no_terminal_and_touches_no_others(then: tuple[str, ...]) -> None:
-    world = Shells()
-    world.open.update(OTHERS)
-    done = await world.run(plan(*then))
+    worker = Shells()
+    worker.open.update(OTHERS)
+    done = await worker.run(plan(*then))
     assert done.result["tasks"]["t"]["status"] == ("failed" if then else "succeeded")
-    assert world.open == OTHERS
+    assert worker.open == OTHERS
 
 
 async def test_terminals_of_a_failure_are_kept_where_that_is_asked_with_the_way_to_them() -> None:
-    world = Shells()
-    failed = (await world.run(plan("srv.fail", agents={"keep": "failed"}))).result["tasks"]["t"]
-    assert world.open == {"mine-0": "run:run_1.t/agent:ada"}
+    worker = Shells()
+    failed = (await worker.run(plan("srv.fail", agents={"keep": "failed"}))).result["tasks"]["t"]
+    assert worker.open == {"mine-0": "run:run_1.t/agent:ada"}
     assert failed["summary"].endswith("; its terminals are open, ai-session: ai-session attach mine-0")
-    await world.run(plan(agents={"keep": "failed"}), "run_2")
-    assert list(world.open) == ["mine-0"], "those of a success are not"
+    await worker.run(plan(agents={"keep": "failed"}), "run_2")
+    assert list(worker.open) == ["mine-0"], "those of a success are not"
 
 
 async def test_a_budget_ends_the_terminals_too() -> None:
-    world = Shells()
-    done = await world.run(plan("ai-session.execute_command", budget={"seconds": 0.5}))
-    assert (done.result["status"], world.open) == ("budget_exhausted", {})
+    worker = Shells()
+    done = await worker.run(plan("ai-session.execute_command", budget={"seconds": 0.5}))
+    assert (done.result["status"], worker.open) == ("budget_exhausted", {})
 
 
 async def test_cancelled_it_is_ended_paused_it_is_interrupted() -> None:
-    world = Shells()
+    worker = Shells()
     async with asyncio.timeout(BOUND_SECONDS):
-        async with world.working():
-            await world.swarm.submit(settings(plan("ai-session.execute_command")), "run_1", "/project")
-            await world.running.wait()
-            await world.engine.pause("run_1")
-            await world.stopped.wait()
-            assert (world.interrupted, list(world.open)) == (["mine-0"], ["mine-0"])
-            world.running.clear()
-            await world.engine.resume("run_1")
-            await world.running.wait()
-            await world.engine.cancel("run_1")
-            assert (await world.engine.wait("run_1")).status is RunStatus.CANCELLED
-        await world.swarm.settled()
-    assert world.open == {}
+        async with worker.working():
+            await worker.swarm.submit(settings(plan("ai-session.execute_command")), "run_1", "/project")
+            await worker.running.wait()
+            await worker.engine.pause("run_1")
+            await worker.stopped.wait()
+            assert (worker.interrupted, list(worker.open)) == (["mine-0"], ["mine-0"])
+            worker.running.clear()
+            await worker.engine.resume("run_1")
+            await worker.running.wait()
+            await worker.engine.cancel("run_1")
+            assert (await worker.engine.wait("run_1")).status is RunStatus.CANCELLED
+        await worker.swarm.settled()
+    assert worker.open == {}
 
 
 async def test_what_another_worker_goes_on_with_is_left_alone() -> None:
-    world = Shells()
+    worker = Shells()
     async with asyncio.timeout(BOUND_SECONDS):
-        async with world.working():
-            await world.swarm.submit(settings(plan("ai-session.execute_command")), "run_1", "/project")
-            await world.running.wait()
-        await world.swarm.settled()
-    assert (list(world.open), world.interrupted) == (["mine-0"], [])
+        async with worker.working():
+            await worker.swarm.submit(settings(plan("ai-session.execute_command")), "run_1", "/project")
+            await worker.running.wait()
+        await worker.swarm.settled()
+    assert (list(worker.open), worker.interrupted) == (["mine-0"], [])
 
 
 @pytest.mark.parametrize("how", ["cancel", "stop"])
 async def test_a_terminal_that_is_just_being_opened_is_ended_when_it_is_there(how: str) -> None:
-    world = Shells()
-    world.held = asyncio.Event()
+    worker = Shells()
+    worker.held = asyncio.Event()
     async with asyncio.timeout(BOUND_SECONDS):
-        async with world.working():
-            await world.swarm.submit(settings(plan()), "run_1", "/project")
-            await world.opening.wait()
+        async with worker.working():
+            await worker.swarm.submit(settings(plan()), "run_1", "/project")
+            await worker.opening.wait()
             if how == "cancel":
-                await world.engine.cancel("run_1")
-                await world.engine.wait("run_1")
+                await worker.engine.cancel("run_1")
+                await worker.engine.wait("run_1")
             else:
-                await world.engine.send("run_1.t", STOP, "enough")
-            world.held.set()
-            await world.engine.wait("run_1")
-        await world.swarm.settled()
-    assert world.open == {}
-    assert [call.tool for call in world.task_worker.calls if call.tool.endswith("close_session")] == [
+                await worker.engine.send("run_1.t", STOP, "enough")
+            worker.held.set()
+            await worker.engine.wait("run_1")
+        await worker.swarm.settled()
+    assert worker.open == {}
+    assert [call.tool for call in worker.task_worker.calls if call.tool.endswith("close_session")] == [
         "ai-session.close_session"
     ]
 
@@ -157,15 +157,15 @@ async def test_a_terminal_that_is_just_being_opened_is_ended_when_it_is_there(ho
 @pytest.mark.parametrize("keep", ["nothing", "failed"])
 async def test_what_goes_on_in_terminals_changes_nothing_that_gates_look_at(keep: str) -> None:
     """Where the agent works in the swarm's own directory, too."""
-    world, seen = Shells(), list[tuple[list[str], list[str]]]()
+    worker, seen = Shells(), list[tuple[list[str], list[str]]]()
 
     async def look(_: CallRequest) -> Mapping[str, Any]:
-        seen.append((list(world.open), list(world.interrupted)))
+        seen.append((list(worker.open), list(worker.interrupted)))
         return {"exit_code": 1}
 
-    world.tool("srv.look", look)
+    worker.tool("srv.look", look)
     gates = [{"tool": "srv.look", "expect": {"exit_code": 0}}]
-    done = await world.run(plan(agents={"keep": keep}, gates=gates, visits=2))
+    done = await worker.run(plan(agents={"keep": keep}, gates=gates, visits=2))
     assert done.result["tasks"]["t"]["status"] == "failed"
     if keep == "failed":
         assert seen == [(["mine-0"], ["mine-0"]), (["mine-0", "mine-1"], ["mine-0", "mine-0", "mine-1"])]
@@ -174,22 +174,22 @@ async def test_what_goes_on_in_terminals_changes_nothing_that_gates_look_at(keep
 
 
 async def test_terminals_of_runs_that_are_over_are_ended_by_who_executes_next(tmp_path: Path) -> None:
-    world = Shells()
-    await world.run(plan("srv.fail"))
-    await world.run(plan("srv.fail", agents={"keep": "failed"}), "run_2")
-    world.open |= OTHERS | {"left": "run:run_1.t/agent:ada", "part": "run:run_1.t~2.hand.x/agent:bob"}
-    world.open |= {"stranger": "run:run_9.t/agent:ada"}
-    async with world.working():
-        await world.swarm.submit(settings(plan("ai-session.execute_command")), "run_3", "/project")
-        await world.running.wait()
-        there = {**world.open}
-        assert await sweep(Over(world.engine, "run_2"), world.task_worker.call, ["ai-session"], tmp_path) == (0, [])
-        assert await sweep(Over(world.engine), world.task_worker.call, ["ai-session"], tmp_path) == (4, [])
+    worker = Shells()
+    await worker.run(plan("srv.fail"))
+    await worker.run(plan("srv.fail", agents={"keep": "failed"}), "run_2")
+    worker.open |= OTHERS | {"left": "run:run_1.t/agent:ada", "part": "run:run_1.t~2.hand.x/agent:bob"}
+    worker.open |= {"stranger": "run:run_9.t/agent:ada"}
+    async with worker.working():
+        await worker.swarm.submit(settings(plan("ai-session.execute_command")), "run_3", "/project")
+        await worker.running.wait()
+        there = {**worker.open}
+        assert await sweep(Over(worker.engine, "run_2"), worker.task_worker.call, ["ai-session"], tmp_path) == (0, [])
+        assert await sweep(Over(worker.engine), worker.task_worker.call, ["ai-session"], tmp_path) == (4, [])
         gone = {"left", "part", "another try's", "another task's"}
-        assert set(there) - set(world.open) == gone, "all others are a person's, of a run that goes on or was kept"
-        await world.engine.cancel("run_3")
-        await world.engine.wait("run_3")
-    await world.swarm.settled()
+        assert set(there) - set(worker.open) == gone, "all others are a person's, of a run that goes on or was kept"
+        await worker.engine.cancel("run_3")
+        await worker.engine.wait("run_3")
+    await worker.swarm.settled()
 
 
 async def test_behind_a_fence_nothing_opens() -> None:

@@ -12,80 +12,80 @@ from ccswarm.models import CallRequest, RunStatus
 from ccswarm.swarm.leases import DirectoryLeases
 from tests.ccswarm.support.engine_double import MemoryEngine
 from tests.ccswarm.support.engine_double_flow import Row
-from tests.ccswarm.support.swarms import World, settings, steps
+from tests.ccswarm.support.swarms import MemoryWorker, settings, steps
 from tests.support.bounds import BOUND_SECONDS
 
 pytestmark = pytest.mark.anyio
 CREW = {"agents": [{"name": name, "grants": ["*"]} for name in ("ada", "bob")]}
 
 
-def world_with_a_slow_tool() -> tuple[World, asyncio.Event, asyncio.Event]:
+def world_with_a_slow_tool() -> tuple[MemoryWorker, asyncio.Event, asyncio.Event]:
     """``srv.slow`` says that it was reached, and waits for the other."""
-    world, reached, go = World(), asyncio.Event(), asyncio.Event()
+    worker, reached, go = MemoryWorker(), asyncio.Event(), asyncio.Event()
 
     async def slow(_: CallRequest) -> Mapping[str, Any]:
         reached.set()
         await go.wait()
         return {}
 
-    world.tool("srv.do")
-    world.tool("srv.slow", slow)
-    return world, reached, go
+    worker.tool("srv.do")
+    worker.tool("srv.slow", slow)
+    return worker, reached, go
 
 
 async def test_the_tasks_of_a_run_find_what_those_before_started() -> None:
-    world = World()
-    world.tool("srv.do")
+    worker = MemoryWorker()
+    worker.tool("srv.do")
     tasks = [{"id": "a", "steps": steps("s")}, {"id": "b", "needs": ["a"], "steps": steps("s")}]
-    await world.run({**CREW, "tasks": tasks})
-    assert world.task_worker.directories == ["/project", "/project", "released /project"]
-    await world.run({**CREW, "tasks": tasks}, "run_2", "/other")
-    assert world.task_worker.directories[3:] == ["/other", "/other", "released /other"]
+    await worker.run({**CREW, "tasks": tasks})
+    assert worker.task_worker.directories == ["/project", "/project", "released /project"]
+    await worker.run({**CREW, "tasks": tasks}, "run_2", "/other")
+    assert worker.task_worker.directories[3:] == ["/other", "/other", "released /other"]
 
 
 async def test_the_last_of_two_runs_in_a_directory_ends_it() -> None:
-    world, reached, go = world_with_a_slow_tool()
+    worker, reached, go = world_with_a_slow_tool()
     quick, slow = ({**CREW, "tasks": [{"id": "a", "steps": steps("s", tool=tool)}]} for tool in ("srv.do", "srv.slow"))
-    async with world.working(), asyncio.timeout(BOUND_SECONDS):
-        await world.swarm.submit(settings(slow), "run_1", "/project")
+    async with worker.working(), asyncio.timeout(BOUND_SECONDS):
+        await worker.swarm.submit(settings(slow), "run_1", "/project")
         await reached.wait()
-        await world.swarm.submit(settings(quick), "run_2", "/project")
-        await world.engine.wait("run_2")
-        assert world.task_worker.directories == ["/project", "/project"]
+        await worker.swarm.submit(settings(quick), "run_2", "/project")
+        await worker.engine.wait("run_2")
+        assert worker.task_worker.directories == ["/project", "/project"]
         go.set()
-        await world.engine.wait("run_1")
-    assert world.task_worker.directories == ["/project", "/project", "released /project"]
+        await worker.engine.wait("run_1")
+    assert worker.task_worker.directories == ["/project", "/project", "released /project"]
 
 
 async def test_who_stays_in_a_directory_finds_what_runs_before_started() -> None:
-    world = World()
-    world.tool("srv.do")
+    worker = MemoryWorker()
+    worker.tool("srv.do")
     plan = settings({**CREW, "tasks": [{"id": "a", "steps": steps("s")}]})
-    async with world.working(), asyncio.timeout(BOUND_SECONDS):
-        async with world.swarm.keep_servers("/project"):
+    async with worker.working(), asyncio.timeout(BOUND_SECONDS):
+        async with worker.swarm.keep_servers("/project"):
             for run in ("run_1", "run_2"):
-                await world.swarm.submit(plan, run, "/project")
-                await world.engine.wait(run)
-            assert world.task_worker.directories == ["/project", "/project"]
-        assert world.task_worker.directories == ["/project", "/project", "released /project"]
-        await world.swarm.submit(plan, "run_3", "/project")
-        await world.engine.wait("run_3")
-    assert world.task_worker.directories[3:] == ["/project", "released /project"]
+                await worker.swarm.submit(plan, run, "/project")
+                await worker.engine.wait(run)
+            assert worker.task_worker.directories == ["/project", "/project"]
+        assert worker.task_worker.directories == ["/project", "/project", "released /project"]
+        await worker.swarm.submit(plan, "run_3", "/project")
+        await worker.engine.wait("run_3")
+    assert worker.task_worker.directories[3:] == ["/project", "released /project"]
 
 
 async def test_a_run_that_is_paused_needs_nothing_and_has_it_again_afterwards() -> None:
-    world, reached, go = world_with_a_slow_tool()
-    async with world.working(), asyncio.timeout(BOUND_SECONDS):
-        await world.swarm.submit(
+    worker, reached, go = world_with_a_slow_tool()
+    async with worker.working(), asyncio.timeout(BOUND_SECONDS):
+        await worker.swarm.submit(
             settings({"tasks": [{"id": "a", "steps": steps("s", tool="srv.slow")}]}), "run_1", "/p"
         )
         await reached.wait()
-        await world.engine.pause("run_1")
-        await world.task_worker.released.wait()
+        await worker.engine.pause("run_1")
+        await worker.task_worker.released.wait()
         go.set()
-        await world.engine.resume("run_1")
-        await world.engine.wait("run_1")
-    assert world.task_worker.directories == ["/p", "released /p", "/p", "released /p"]
+        await worker.engine.resume("run_1")
+        await worker.engine.wait("run_1")
+    assert worker.task_worker.directories == ["/p", "released /p", "/p", "released /p"]
 
 
 async def test_of_a_run_that_another_process_carries_out_it_is_found_out_when_something_ends() -> None:

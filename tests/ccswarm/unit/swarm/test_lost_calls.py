@@ -15,7 +15,7 @@ from ccswarm.toolbox.terminals import Terminals, scope_for_ending
 from ccswarm.toolbox.toolbox import MOST_SENDS
 from tests.ccswarm.support.doubles import MemoryClient, Received, tool
 from tests.ccswarm.support.llm_agents import ToolboxTaskWorker, finish, recorded, reply
-from tests.ccswarm.support.swarms import World, steps
+from tests.ccswarm.support.swarms import MemoryWorker, steps
 
 pytestmark = pytest.mark.anyio
 
@@ -24,7 +24,7 @@ WORDS = {"id": "words", "agent": "wim", "text": "echo hello"}
 THINKS = {"id": "thinks", "agent": "ada", "text": "Run the tests."}
 
 
-class Dying(World):
+class Dying(MemoryWorker):
     """A server of terminals whose commands are read once, and which ends at the first ``deaths`` calls of each tool
     that only reads or ends what is there."""
 

@@ -29,8 +29,8 @@ from ccswarm.telemetry.factory import open_telemetry
 from ccswarm.telemetry.spans import Ids, LiveTelemetry, span_id_of, trace_id_of
 from ccswarm.toolbox.toolbox import Toolbox
 from tests.ccswarm.support.engine_double import MemoryStore
-from tests.ccswarm.support.swarms import World, settings, steps
-from tests.ccswarm.support.toolboxes import SECRET, ToolWorld, nobody_agrees
+from tests.ccswarm.support.swarms import MemoryWorker, settings, steps
+from tests.ccswarm.support.toolboxes import SECRET, ToolboxSetup, nobody_agrees
 from tests.support import forked
 from tests.support.bounds import BOUND_SECONDS
 
@@ -50,7 +50,7 @@ class Noting(LiveTelemetry):
 
 
 @dataclass
-class Told:
+class TelemetryRecorder:
     """Telemetry into memory."""
 
     sampler: Sampler = field(default_factory=lambda: ParentBased(ALWAYS_ON))
@@ -86,23 +86,23 @@ def own(span: ReadableSpan) -> int:
     return span.get_span_context().span_id
 
 
-class ToldWorld(World):
-    """A swarm that tells ``told``; each of its tools is called through a toolbox that does too."""
+class TracedWorker(MemoryWorker):
+    """A swarm that tells ``recorder``; each of its tools is called through a toolbox that does too."""
 
-    def __init__(self, told: Told, store: MemoryStore | None = None, process: str = "one") -> None:
+    def __init__(self, recorder: TelemetryRecorder, store: MemoryStore | None = None, process: str = "one") -> None:
         super().__init__(store, process)
-        self.told = told
-        self.swarm = Swarm(self.engine, self.task_worker, told.telemetry)
+        self.recorder = recorder
+        self.swarm = Swarm(self.engine, self.task_worker, recorder.telemetry)
 
 
 async def test_a_run_its_tasks_and_thoughts_are_one_trace(tmp_path: Path) -> None:
-    told = Told()
-    world = ToldWorld(told)
-    world.tool("srv.do")
-    done = await world.run({"tasks": [{"id": name, "steps": steps("a")} for name in ("one", "two")]})
+    recorder = TelemetryRecorder()
+    worker = TracedWorker(recorder)
+    worker.tool("srv.do")
+    done = await worker.run({"tasks": [{"id": name, "steps": steps("a")} for name in ("one", "two")]})
     assert done.result["status"] == "succeeded"
-    run, tasks = told.named("invoke_workflow"), [span for span in told.spans if span.name == "invoke_agent ada"]
-    assert {span.get_span_context().trace_id for span in told.spans} == {trace_id_of("run_1")}
+    run, tasks = recorder.named("invoke_workflow"), [span for span in recorder.spans if span.name == "invoke_agent ada"]
+    assert {span.get_span_context().trace_id for span in recorder.spans} == {trace_id_of("run_1")}
     assert run.parent is None
     assert [above(task) for task in tasks] == [own(run)] * 2
     assert {own(task) for task in tasks} == {span_id_of("run_1.one"), span_id_of("run_1.two")}
@@ -118,68 +118,68 @@ async def test_a_run_its_tasks_and_thoughts_are_one_trace(tmp_path: Path) -> Non
     }
     assert run.start_time
     assert run.start_time == int(done.created_at * 1e9)
-    assert (told.total("ccswarm.run.duration"), told.total("ccswarm.task.duration")) == (1, 2)
+    assert (recorder.total("ccswarm.run.duration"), recorder.total("ccswarm.task.duration")) == (1, 2)
 
 
 async def test_a_call_is_a_client_span_within_its_task_and_is_carried_on(tmp_path: Path) -> None:
-    told, world = Told(), ToolWorld(tmp_path)
-    toolbox = Toolbox(world.clients, world.agents, world.journal, telemetry=told.telemetry)
+    recorder, worker = TelemetryRecorder(), ToolboxSetup(tmp_path)
+    toolbox = Toolbox(worker.clients, worker.agents, worker.journal, telemetry=recorder.telemetry)
     request = CallRequest("r1", "r1.t", "s1", "free", "one.echo", {"text": SECRET}, key="k")
     outcome = await toolbox.call(request, budget=None, approved=nobody_agrees)
     assert outcome.ok
-    span = told.named("tools/call one.echo")
+    span = recorder.named("tools/call one.echo")
     assert span.kind is SpanKind.CLIENT
     assert (span.get_span_context().trace_id, above(span)) == (trace_id_of("r1"), span_id_of("r1.t"))
-    meta = world.one.received[-1].meta
+    meta = worker.one.received[-1].meta
     assert meta["traceparent"] == f"00-{trace_id_of('r1'):032x}-{own(span):016x}-01"
     assert meta["ai-session/agent"] == "free"
     assert span.attributes
     assert span.attributes["ccswarm.call.id"] == meta["ai-session/client_call_id"]
     assert SECRET not in span.to_json()
-    assert told.total("mcp.client.operation.duration") == 1
+    assert recorder.total("mcp.client.operation.duration") == 1
 
 
 async def test_a_call_outside_any_run_is_a_trace_of_its_own(tmp_path: Path) -> None:
-    told, world = Told(), ToolWorld(tmp_path)
-    toolbox = Toolbox(world.clients, world.agents, world.journal, telemetry=told.telemetry)
+    recorder, worker = TelemetryRecorder(), ToolboxSetup(tmp_path)
+    toolbox = Toolbox(worker.clients, worker.agents, worker.journal, telemetry=recorder.telemetry)
     assert (await toolbox.invoke_tool("free", "one.echo", {})).ok
-    assert told.named("tools/call one.echo").parent is None
+    assert recorder.named("tools/call one.echo").parent is None
 
 
 async def test_what_was_not_sent_is_an_error_of_no_tool(tmp_path: Path) -> None:
-    told, world = Told(), ToolWorld(tmp_path)
-    toolbox = Toolbox(world.clients, world.agents, world.journal, telemetry=told.telemetry)
+    recorder, worker = TelemetryRecorder(), ToolboxSetup(tmp_path)
+    toolbox = Toolbox(worker.clients, worker.agents, worker.journal, telemetry=recorder.telemetry)
     assert not (await toolbox.invoke_tool("nothing", f"one.{SECRET}", {})).ok
-    (span,) = told.spans
+    (span,) = recorder.spans
     assert span.status.status_code is StatusCode.ERROR
     assert span.attributes
     assert (span.attributes["ccswarm.call.sent"], span.attributes["ccswarm.call.status"]) == (False, "invalid")
     assert SECRET not in span.to_json()
-    assert told.total("mcp.client.operation.duration") == 0
-    assert told.total("ccswarm.calls") == 1
+    assert recorder.total("mcp.client.operation.duration") == 0
+    assert recorder.total("ccswarm.calls") == 1
 
 
 async def test_no_telemetry_sends_nothing_along(tmp_path: Path) -> None:
-    world = ToolWorld(tmp_path)
-    await world.call()
-    assert "traceparent" not in world.one.received[-1].meta
+    worker = ToolboxSetup(tmp_path)
+    await worker.call()
+    assert "traceparent" not in worker.one.received[-1].meta
     assert type(open_telemetry(Settings().telemetry, str)) is Telemetry
 
 
 async def test_whoever_takes_a_run_over_tells_the_same_trace_and_nothing_twice() -> None:
     """One process is killed in the middle of the second step; the other answers the first from the record."""
-    store, first, second = MemoryStore(), Told(), Told()
+    store, first, second = MemoryStore(), TelemetryRecorder(), TelemetryRecorder()
     begun, never = asyncio.Event(), asyncio.Event()
-    one, two = ToldWorld(first, store, "one"), ToldWorld(second, store, "two")
+    one, two = TracedWorker(first, store, "one"), TracedWorker(second, store, "two")
 
     async def hang(_: CallRequest) -> Mapping[str, Any]:
         begun.set()
         await never.wait()
         return {}
 
-    for world in (one, two):
-        world.tool("srv.do")
-        world.tool("srv.hang")
+    for worker in (one, two):
+        worker.tool("srv.do")
+        worker.tool("srv.hang")
     one.tool("srv.hang", hang)
     plan = {"tasks": [{"id": "t", "steps": [*steps("a"), *steps("b", tool="srv.hang")]}]}
     async with asyncio.timeout(BOUND_SECONDS):
@@ -198,16 +198,16 @@ async def test_whoever_takes_a_run_over_tells_the_same_trace_and_nothing_twice()
 
 
 async def test_a_run_that_fails_is_an_error() -> None:
-    told = Told()
-    world = ToldWorld(told)
+    recorder = TelemetryRecorder()
+    worker = TracedWorker(recorder)
 
     async def fail(_: CallRequest) -> CallOutcome:
         return CallOutcome(CallStatus.TOOL_ERROR, code="broken", message=SECRET)
 
-    world.tool("srv.do", fail)
-    await world.run({"tasks": [{"id": "t", "steps": steps("a", gate=True)}]})
+    worker.tool("srv.do", fail)
+    await worker.run({"tasks": [{"id": "t", "steps": steps("a", gate=True)}]})
     for name in ("invoke_workflow", "invoke_agent ada"):
-        span = told.named(name)
+        span = recorder.named(name)
         assert span.status.status_code is StatusCode.ERROR
         assert span.attributes
         assert span.attributes["error.type"] == "failed"
@@ -215,41 +215,41 @@ async def test_a_run_that_fails_is_an_error() -> None:
 
 
 async def test_who_waits_for_a_person_is_counted_until_the_answer() -> None:
-    told = Told()
-    world = ToldWorld(told)
-    world.tool("srv.do")
-    world.task_worker.asks.add("srv.do")
-    async with world.working(), asyncio.timeout(BOUND_SECONDS):
-        await world.swarm.submit(settings({"tasks": [{"id": "t", "steps": steps("a")}]}), "run_1", "/project")
-        await told.telemetry.heard.wait()
-        assert told.total("ccswarm.approvals.waiting") == 1
-        assert told.total("ccswarm.executions.running") == 2
-        (question,) = await world.swarm.approvals()
-        await world.swarm.answer(question["id"], approved=True, by="me", task_id="run_1.t")
-        await world.engine.wait("run_1")
-    assert told.total("ccswarm.approvals.waiting") == 0
-    assert told.total("ccswarm.executions.running") == 0
+    recorder = TelemetryRecorder()
+    worker = TracedWorker(recorder)
+    worker.tool("srv.do")
+    worker.task_worker.asks.add("srv.do")
+    async with worker.working(), asyncio.timeout(BOUND_SECONDS):
+        await worker.swarm.submit(settings({"tasks": [{"id": "t", "steps": steps("a")}]}), "run_1", "/project")
+        await recorder.telemetry.heard.wait()
+        assert recorder.total("ccswarm.approvals.waiting") == 1
+        assert recorder.total("ccswarm.executions.running") == 2
+        (question,) = await worker.swarm.approvals()
+        await worker.swarm.answer(question["id"], approved=True, by="me", task_id="run_1.t")
+        await worker.engine.wait("run_1")
+    assert recorder.total("ccswarm.approvals.waiting") == 0
+    assert recorder.total("ccswarm.executions.running") == 0
 
 
 async def test_thoughts_count_what_they_used_once() -> None:
-    told = Told()
+    recorder = TelemetryRecorder()
     request = CallRequest("r1", "r1.t", "s1", "ada", "", {})
 
     async def think(key: str) -> Mapping[str, Any]:
         return {"usage": {"tokens": 12, "dollars": 0.5}, "said": SECRET}
 
-    assert (await told.telemetry.trace_thought(request, think)("k"))["said"] == SECRET
-    span = told.named("think")
+    assert (await recorder.telemetry.trace_thought(request, think)("k"))["said"] == SECRET
+    span = recorder.named("think")
     assert above(span) == span_id_of("r1.t")
-    assert (told.total("ccswarm.tokens"), told.total("ccswarm.dollars")) == (12, 0.5)
+    assert (recorder.total("ccswarm.tokens"), recorder.total("ccswarm.dollars")) == (12, 0.5)
     assert SECRET not in span.to_json()
 
     async def fail(key: str) -> Mapping[str, Any]:
         raise ValueError(SECRET)
 
     with pytest.raises(ValueError, match=SECRET):
-        await told.telemetry.trace_thought(request, fail)("k")
-    assert SECRET not in "".join(span.to_json() for span in told.spans)
+        await recorder.telemetry.trace_thought(request, fail)("k")
+    assert SECRET not in "".join(span.to_json() for span in recorder.spans)
 
 
 async def test_a_sampler_decides_for_a_run_as_a_whole(tmp_path: Path) -> None:
@@ -257,13 +257,13 @@ async def test_a_sampler_decides_for_a_run_as_a_whole(tmp_path: Path) -> None:
     names = [f"r{number}" for number in range(100)]
     kept = next(name for name in names if trace_id_of(name) % 2**64 < 2**63)
     left = next(name for name in names if trace_id_of(name) % 2**64 >= 2**63)
-    told, world = Told(ParentBased(TraceIdRatioBased(0.5))), ToolWorld(tmp_path)
-    toolbox = Toolbox(world.clients, world.agents, world.journal, telemetry=told.telemetry)
+    recorder, worker = TelemetryRecorder(ParentBased(TraceIdRatioBased(0.5))), ToolboxSetup(tmp_path)
+    toolbox = Toolbox(worker.clients, worker.agents, worker.journal, telemetry=recorder.telemetry)
     for root in (kept, left):
         request = CallRequest(root, f"{root}.t", "s", "free", "one.echo", {})
         await toolbox.call(request, budget=None, approved=nobody_agrees)
-    assert [span.get_span_context().trace_id for span in told.spans] == [trace_id_of(kept)]
-    assert world.one.received[-1].meta["traceparent"].endswith("-00")
+    assert [span.get_span_context().trace_id for span in recorder.spans] == [trace_id_of(kept)]
+    assert worker.one.received[-1].meta["traceparent"].endswith("-00")
 
 
 def test_what_is_sent_to_workers_has_no_headers() -> None:

@@ -40,29 +40,31 @@ ANYTHING = st.recursive(
 
 
 def test_shapes_tell_names_types_and_sizes() -> None:
-    told = shape({"text": "x" * 40, "pin": 1234, "word": "swordfish", "on": True, "none": None, "many": [1, 2]}, str)
-    assert told == {
-        "text": {"type": "str", "chars": 40, "sha256": told["text"]["sha256"]},
+    reported = shape(
+        {"text": "x" * 40, "pin": 1234, "word": "swordfish", "on": True, "none": None, "many": [1, 2]}, str
+    )
+    assert reported == {
+        "text": {"type": "str", "chars": 40, "sha256": reported["text"]["sha256"]},
         "pin": {"type": "int"},
         "word": {"type": "str", "chars": 9},
         "on": {"type": "bool"},
         "none": {"type": "NoneType"},
         "many": {"type": "list", "chars": 6},
     }
-    assert told["text"]["sha256"] != shape({"text": "y" * 40}, str)["text"]["sha256"]
+    assert reported["text"]["sha256"] != shape({"text": "y" * 40}, str)["text"]["sha256"]
     assert len(shape({str(number): 1 for number in range(2 * MOST_NAMES)}, str)) == MOST_NAMES
 
 
 @given(st.text(st.characters(), max_size=GUESSABLE_CHARS), st.integers())
 def test_what_could_be_guessed_has_no_digest(text: str, number: int) -> None:
-    told = shape({"a": text, "b": number}, str)
-    assert all("sha256" not in facts and "text" not in facts for facts in told.values())
+    reported = shape({"a": text, "b": number}, str)
+    assert all("sha256" not in facts and "text" not in facts for facts in reported.values())
 
 
 @given(ANYTHING, st.text())
 def test_any_arguments_have_a_shape(value: Any, name: str) -> None:
-    told = shape({name: value, "command": value}, Masks(ENVIRONMENT))
-    assert json.dumps(told)
+    reported = shape({name: value, "command": value}, Masks(ENVIRONMENT))
+    assert json.dumps(reported)
     assert shape(value, str) is not None
     assert isinstance(not_json(value), str)
 
@@ -70,9 +72,9 @@ def test_any_arguments_have_a_shape(value: Any, name: str) -> None:
 def test_the_text_of_commands_is_told_without_secrets() -> None:
     mask = Masks(ENVIRONMENT)
     text = f"curl -H 'x: {SECRET}' https://ghp_1234567890abc@h /home/me/work /tmp/ssh-agent short"
-    told = shape({"command": text}, mask)["command"]["text"]
-    assert told.startswith("curl -H 'x: [REDACTED:MY_API_KEY]' https://[REDACTED:LONGER_TOKEN]@h ")
-    assert told.endswith(" /home/me/work /tmp/ssh-agent short")
+    reported = shape({"command": text}, mask)["command"]["text"]
+    assert reported.startswith("curl -H 'x: [REDACTED:MY_API_KEY]' https://[REDACTED:LONGER_TOKEN]@h ")
+    assert reported.endswith(" /home/me/work /tmp/ssh-agent short")
     assert shape({"command": ["bash", "-lc", f"echo {SECRET}"]}, mask)["command"]["text"] == (
         "bash -lc 'echo [REDACTED:MY_API_KEY]'"
     )
@@ -81,9 +83,9 @@ def test_the_text_of_commands_is_told_without_secrets() -> None:
 
 @given(st.integers(0, 40))
 def test_no_piece_of_a_secret_stays_at_an_end(before: int) -> None:
-    told = masked("." * (TEXT_CHARS - before) + SECRET * 4 + "x" * 5000, Masks(ENVIRONMENT))
-    assert len(told) == TEXT_CHARS
-    assert "hunter2" not in told
+    reported = masked("." * (TEXT_CHARS - before) + SECRET * 4 + "x" * 5000, Masks(ENVIRONMENT))
+    assert len(reported) == TEXT_CHARS
+    assert "hunter2" not in reported
 
 
 def test_a_text_that_is_too_long_to_be_masked_is_not_told() -> None:

@@ -15,7 +15,7 @@ from ccswarm.journal.writer import join
 from ccswarm.models import CallOutcome, CallRequest, CallStatus, ServerAnswer, ToolInfo
 from ccswarm.toolbox.toolbox import MOST_SENDS, MOST_TEXT_CHARS, Toolbox
 from tests.ccswarm.support.doubles import MemoryClient, Received, ToolFailed, tool
-from tests.ccswarm.support.toolboxes import ToolWorld
+from tests.ccswarm.support.toolboxes import ToolboxSetup
 
 pytestmark = pytest.mark.anyio
 
@@ -23,8 +23,8 @@ KEYED = {"text": {"type": "string"}, "call_key": {"type": "string", "maxLength":
 
 
 @pytest.fixture
-def tools(tmp_path: Path) -> ToolWorld:
-    return ToolWorld(tmp_path)
+def tools(tmp_path: Path) -> ToolboxSetup:
+    return ToolboxSetup(tmp_path)
 
 
 def names(tools: Sequence[ToolInfo]) -> list[str]:
@@ -35,7 +35,7 @@ async def unlimited(_: CallRequest) -> str:
     return ""
 
 
-async def test_an_agent_sees_what_it_is_granted(tools: ToolWorld) -> None:
+async def test_an_agent_sees_what_it_is_granted(tools: ToolboxSetup) -> None:
     everything = ["one.echo", "one.a.b", "one.look", "two.echo"]
     assert names(await tools.toolbox.discover_tools("free")) == everything
     assert names(await tools.toolbox.discover_tools("narrow")) == ["one.echo", "one.a.b"]
@@ -45,13 +45,13 @@ async def test_an_agent_sees_what_it_is_granted(tools: ToolWorld) -> None:
         await tools.toolbox.discover_tools("x")
 
 
-async def test_servers_nobody_may_use_are_not_started(tools: ToolWorld) -> None:
+async def test_servers_nobody_may_use_are_not_started(tools: ToolboxSetup) -> None:
     await tools.toolbox.discover_tools("narrow")
     await tools.call("narrow")
     assert (tools.one.starts, tools.two.starts) == (1, 0)
 
 
-async def test_a_server_that_is_down_is_left_out_and_named(tools: ToolWorld) -> None:
+async def test_a_server_that_is_down_is_left_out_and_named(tools: ToolboxSetup) -> None:
     tools.two.down = "exited 3: no such file"
     assert names(await tools.toolbox.discover_tools("free")) == ["one.echo", "one.a.b", "one.look"]
     assert list(tools.toolbox.problems()) == ["two"]
@@ -68,7 +68,7 @@ async def test_a_server_that_lists_nonsense_costs_the_others_nothing(tmp_path: P
         async def list_tools(self, *, fresh: bool = False) -> Sequence[ToolInfo]:
             raise KeyError("name")
 
-    tools = ToolWorld(tmp_path)
+    tools = ToolboxSetup(tmp_path)
     tools.clients["two"] = Odd("two")
     assert len(await tools.toolbox.discover_tools("free")) == 3
     assert tools.toolbox.problems() == {"two": "KeyError: 'name'"}
@@ -81,7 +81,7 @@ async def test_a_name_is_one_tool(tmp_path: Path) -> None:
             (only,) = await super().list_tools(fresh=fresh)
             return [only, replace(only, description="the other"), replace(only, name="b", server="one")]
 
-    tools = ToolWorld(tmp_path)
+    tools = ToolboxSetup(tmp_path)
     tools.clients["two"] = Twice("two", [tool("a", description="the first")])
     found = [info for info in await tools.toolbox.discover_tools("free") if info.server == "two"]
     assert [(info.full_name, info.description) for info in found] == [("two.a", "the first"), ("two.b", "the first")]
@@ -91,10 +91,10 @@ async def test_a_name_is_one_tool(tmp_path: Path) -> None:
         Toolbox({"one.a": tools.one}, {}, tools.journal)
 
 
-async def test_tools_that_came_later_are_found(tools: ToolWorld) -> None:
+async def test_tools_that_came_later_are_found(tools: ToolboxSetup) -> None:
     with pytest.raises(UnknownTool, match="server one has no tool 'late'"):
         await tools.toolbox.find("one.late")
-    tools.one.change([tool("late")], told=False)
+    tools.one.change([tool("late")], reported=False)
     assert (await tools.call(name="one.late")).ok
     assert (await tools.call(name="one.echo")).code == "unknown_tool"
     for name in ("none.late", "late", "", "."):
@@ -102,7 +102,7 @@ async def test_tools_that_came_later_are_found(tools: ToolWorld) -> None:
             await tools.toolbox.find(name)
 
 
-async def test_a_call_is_judged_in_this_order(tools: ToolWorld) -> None:
+async def test_a_call_is_judged_in_this_order(tools: ToolboxSetup) -> None:
     asked: list[str] = []
 
     async def used_up(_: CallRequest) -> str:
@@ -139,7 +139,7 @@ async def test_a_call_is_judged_in_this_order(tools: ToolWorld) -> None:
     assert tools.one.received == []
 
 
-async def test_a_forced_call_of_what_is_not_granted_is_denied(tools: ToolWorld) -> None:
+async def test_a_forced_call_of_what_is_not_granted_is_denied(tools: ToolboxSetup) -> None:
     await tools.toolbox.discover_tools("free")
     outcome = await tools.call("narrow", "two.echo")
     assert (outcome.status, outcome.code) == (CallStatus.DENIED, "not_granted")
@@ -150,7 +150,7 @@ async def test_a_forced_call_of_what_is_not_granted_is_denied(tools: ToolWorld) 
     assert (await tools.call("nothing", "one.ecko")).suggestion == "use a tool from the agent's list"
 
 
-async def test_who_needs_a_persons_word(tools: ToolWorld) -> None:
+async def test_who_needs_a_persons_word(tools: ToolboxSetup) -> None:
     echo, look = await tools.toolbox.find("one.echo"), await tools.toolbox.find("one.look")
     needed = {
         agent: (tools.toolbox.needs_approval(agent, echo), tools.toolbox.needs_approval(agent, look))
@@ -170,7 +170,7 @@ async def test_who_needs_a_persons_word(tools: ToolWorld) -> None:
     assert not (await tools.call("careful", approval="ap_2", approved=approved)).ok
 
 
-async def test_what_a_server_is_told_and_says(tools: ToolWorld) -> None:
+async def test_what_a_server_is_told_and_says(tools: ToolboxSetup) -> None:
     outcome = await tools.call(arguments={"text": "hello"}, key="run.t1.s1")
     (received,) = tools.one.received
     assert received.arguments == {"text": "hello", "call_key": "run.t1.s1"}
@@ -186,7 +186,7 @@ async def test_what_a_server_is_told_and_says(tools: ToolWorld) -> None:
     assert CallOutcome.from_json(outcome.to_json()) == outcome
 
 
-async def test_a_key_is_added_where_it_is_taken(tools: ToolWorld) -> None:
+async def test_a_key_is_added_where_it_is_taken(tools: ToolboxSetup) -> None:
     await tools.call(arguments={"call_key": "mine"}, key="k")
     await tools.call(name="one.look", key="k")
     await tools.call()
@@ -196,7 +196,7 @@ async def test_a_key_is_added_where_it_is_taken(tools: ToolWorld) -> None:
 
 
 async def test_what_another_process_may_have_done_is_done_again_only_where_that_is_the_same(tmp_path: Path) -> None:
-    tools = ToolWorld(tmp_path, [tool("same", idempotent=True)])
+    tools = ToolboxSetup(tmp_path, [tool("same", idempotent=True)])
     once = await tools.call(name="one.a.b", claim="there", key="k")
     assert (once.status, once.code) == (CallStatus.LOST, "server_lost")
     for name in ("one.echo", "one.look", "one.same"):
@@ -205,7 +205,7 @@ async def test_what_another_process_may_have_done_is_done_again_only_where_that_
     assert (await tools.call(name="one.a.b", claim="this one")).ok
 
 
-async def test_arguments_are_checked_without_telling_them(tools: ToolWorld) -> None:
+async def test_arguments_are_checked_without_telling_them(tools: ToolboxSetup) -> None:
     outcome = await tools.call(arguments={"text": ["swordfish"]})
     assert (outcome.status, outcome.code) == (CallStatus.INVALID, "invalid_arguments")
     assert "$.text: must be string" in outcome.message
@@ -215,7 +215,7 @@ async def test_arguments_are_checked_without_telling_them(tools: ToolWorld) -> N
     assert tools.one.received == []
 
 
-async def test_a_schema_is_the_newest_one_and_a_bad_one_is_named(tools: ToolWorld) -> None:
+async def test_a_schema_is_the_newest_one_and_a_bad_one_is_named(tools: ToolboxSetup) -> None:
     assert (await tools.call(arguments={"text": 5})).code == "invalid_arguments"
     tools.one.change(
         [tool("echo", properties={"text": {"type": "integer"}}), tool("bad", input_schema={"properties": 5})]
@@ -255,13 +255,13 @@ async def breaks(_: Received) -> str:
     ],
 )
 async def test_what_a_call_came_to(tmp_path: Path, run: Fails, status: CallStatus, code: str, message: str) -> None:
-    outcome = await ToolWorld(tmp_path, [tool("t", run)]).call(name="one.t")
+    outcome = await ToolboxSetup(tmp_path, [tool("t", run)]).call(name="one.t")
     assert (outcome.status, outcome.code, outcome.message) == (status, code, message)
     assert not outcome.ok
     assert bool(outcome.call_id) == (status is CallStatus.TOOL_ERROR)
 
 
-async def test_a_budget_or_an_approval_that_fails_sends_nothing(tools: ToolWorld) -> None:
+async def test_a_budget_or_an_approval_that_fails_sends_nothing(tools: ToolboxSetup) -> None:
     async def no_store(_: CallRequest) -> str:
         raise EngineUnavailable("the store is gone")
 
@@ -283,7 +283,7 @@ async def test_a_call_that_waits_is_timed_out_lost_or_cancelled(tmp_path: Path) 
         waiting.set()
         return await asyncio.get_running_loop().create_future()
 
-    tools = ToolWorld(tmp_path, [tool("wait", wait)])
+    tools = ToolboxSetup(tmp_path, [tool("wait", wait)])
     shown: list[tuple[float, float | None, str]] = []
 
     def progress(done: float, total: float | None, message: str) -> None:
@@ -328,7 +328,7 @@ async def test_what_is_lost_with_its_server_is_sent_again_where_that_is_the_same
         return ""
 
     paid: list[str] = []
-    tools = ToolWorld(
+    tools = ToolboxSetup(
         tmp_path, [tool("die", die, properties=KEYED), tool("look2", die, read_only=True), tool("do", die)]
     )
     for name, key, times, status, sent in (
@@ -354,7 +354,7 @@ async def test_what_is_lost_stays_lost_where_the_server_does_not_come_back(tmp_p
         tools.one.die("exited 9")
         return await asyncio.get_running_loop().create_future()
 
-    tools = ToolWorld(tmp_path, [tool("die", die, properties=KEYED)])
+    tools = ToolboxSetup(tmp_path, [tool("die", die, properties=KEYED)])
     outcome = await tools.call(name="one.die", key="k")
     assert (outcome.status, outcome.code) == (CallStatus.LOST, "server_lost")
 
@@ -364,7 +364,7 @@ async def test_what_is_too_much_to_keep_is_left_out_and_said(tmp_path: Path) -> 
         other = [{"type": "image", "data": "…"}, {"type": "audio"}, {"type": "image"}]
         return ServerAnswer("x" * 3 * MOST_TEXT_CHARS, {"y": "y" * MOST_TEXT_CHARS}, other_content=other)
 
-    outcome = await ToolWorld(tmp_path, [tool("much", much)]).call(name="one.much")
+    outcome = await ToolboxSetup(tmp_path, [tool("much", much)]).call(name="one.much")
     assert (len(outcome.text), outcome.structured) == (MOST_TEXT_CHARS, None)
     assert outcome.message == (
         f"the answer had {3 * MOST_TEXT_CHARS} characters; only the first are kept; "
@@ -376,12 +376,12 @@ async def test_a_number_that_json_readers_do_not_take_is_not_handed_on(tmp_path:
     async def much(_: Received) -> ServerAnswer:
         return ServerAnswer("1e999", {"n": [float("inf")]})
 
-    outcome = await ToolWorld(tmp_path, [tool("much", much)]).call(name="one.much")
+    outcome = await ToolboxSetup(tmp_path, [tool("much", much)]).call(name="one.much")
     assert (outcome.ok, outcome.text, outcome.structured) == (True, "1e999", None)
     assert outcome.message == "the structured answer has a number that is too large or not finite, and is not kept"
 
 
-async def test_the_simple_form(tools: ToolWorld) -> None:
+async def test_the_simple_form(tools: ToolboxSetup) -> None:
     assert (await tools.toolbox.invoke_tool("free", "one.echo", {"text": "x"})).structured == {"text": "x"}
     assert (await tools.toolbox.invoke_tool("watched", "one.echo", {})).code == "approval_needed"
     assert set(tools.one.received[0].meta) == {"ai-session/agent", "ai-session/client_call_id"}

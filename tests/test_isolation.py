@@ -1,4 +1,4 @@
-"""The world that conftest makes for each test, and that it does fail a test that leaves something behind."""
+"""The isolation that conftest gives each test, and that it fails a test that leaves something behind."""
 
 from __future__ import annotations
 

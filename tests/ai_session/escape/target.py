@@ -1,4 +1,4 @@
-"""The world around the boxes of one setting: a user with a home full of secrets, a project, and neighbours."""
+"""What is outside the boxes of one setting: a user with a home full of secrets, a project, and neighbours."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from tests.support.bounds import BOUND_SECONDS
 HERE = Path(__file__).parent
 PATH = "/usr/local/bin:/usr/bin:/bin"
 USERS = count(41000 + os.getpid() % 1000 * 10)
-"""No other process is of such a user, so that an attack on all of them hits only what belongs to its world."""
+"""No other process is of such a user, so that an attack on all of them hits only what belongs to its target."""
 KEPT = (".local", ".config", "src")
 """Of the home: what ai-session keeps there, its settings and projects outlive an attack."""
 SECRETS = (
@@ -45,7 +45,7 @@ PROJECT = (
 )
 
 
-class World:
+class Target:
     """``values`` are what ``@name@`` stands for in cases. Used by one case at a time."""
 
     def __init__(self, root: Path) -> None:
@@ -130,7 +130,7 @@ class World:
         self.sweep()
 
     def fill(self, text: str) -> str:
-        """``text`` with this world's places and values."""
+        """``text`` with this target's paths and values."""
         return re.sub(r"@(\w+)@", lambda match: self.values[match[1]], text)
 
     def begin(self) -> None:
@@ -316,7 +316,7 @@ class World:
                 path.unlink()
 
     def sweep(self) -> None:
-        """Ends every process of this world."""
+        """Ends every process of this target."""
         for pid in self._processes():
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
@@ -367,11 +367,11 @@ def _arguments(pid: int) -> bytes:
 
 
 @contextmanager
-def world() -> Generator[World]:
-    """A world of its own in a folder of its own; short, because socket paths end at 107 bytes."""
+def make_target() -> Generator[Target]:
+    """A target in a folder of its own; short, because socket paths end at 107 bytes."""
     root = Path(tempfile.mkdtemp(prefix="aiw-", dir="/tmp"))
     try:
-        with World(root) as made:
+        with Target(root) as made:
             yield made
     finally:
         shutil.rmtree(root, ignore_errors=True)
