@@ -1,9 +1,10 @@
 """Programs of this project in processes of their own, forked from one that has loaded them: a verb costs 10 ms instead
 of 0.1 to 2 s, a daemon 50 instead of 500.
 
-``python -m tests.support.forked PACKAGE FD`` is that process; each process of tests has one for each package. Each
-message on the socket ``FD`` requests one program and passes its three streams, a pipe for its pid and wait status, and
-the terminal for a person's program. Tests of how a program starts execute it instead.
+``python -m tests.support.forked PACKAGE FD`` is that process; all processes of a run of tests share one for each
+package, by connections to the listening socket ``FD``. Each message on a connection requests one program and passes its
+three streams, a pipe for its pid and wait status, and the terminal for a person's program. Tests of how a program
+starts execute it instead.
 """
 
 from __future__ import annotations
@@ -88,6 +89,8 @@ MESSAGE_BYTES = 1 << 17
 NUMBER = struct.Struct("i")
 END = struct.Struct("id")
 """The wait status, and the seconds for which the first thread waited for a processor."""
+READY = b"."
+"""What a new connection receives."""
 LARGE_PAGE = 1 << 21
 MADV_COLLAPSE = 25
 PATH = os.environ["PATH"]
@@ -96,25 +99,41 @@ PATH = os.environ["PATH"]
 
 @cache
 def parent(package: str) -> socket.socket:
-    """Return the socket of the process that forks for all tests, so without a HOME. It ends with this process."""
-    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    with theirs:
-        process = subprocess.Popen(
-            [
-                *(sys.executable, "-m", __spec__.name, package, str(theirs.fileno())),
-                *(HOLDERS.address().hex(), " " * LINE_BYTES),
-            ],
-            pass_fds=[theirs.fileno()],
-            cwd=ROOT,
-            env={"PATH": PATH, "PYTHONPATH": str(ROOT), "ROOM": " " * ENVIRONMENT_BYTES},
-        )
-
-    def end() -> None:
+    """Return a connection to the process that forks for all tests of this run, so without a HOME. It ends with the last
+    connection."""
+    run = os.environ.get("PYTEST_XDIST_TESTRUNUID", os.getpid())
+    address = f"\0ais-forked-{package}-{run}"
+    started: subprocess.Popen[bytes] | None = None
+    while True:
+        assert not (started and started.poll()), "the process that forks for tests has failed"
+        ours = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        with suppress(ConnectionError):
+            ours.connect(address)
+            if ours.recv(len(READY)):
+                atexit.register(ours.close)
+                return ours
         ours.close()
-        process.wait()
+        with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listener:
+            try:
+                listener.bind(address)
+            except OSError:  # another process of tests is starting it
+                continue
+            listener.listen()
+            started = _start_parent(package, listener)
 
-    atexit.register(end)
-    return ours
+
+def _start_parent(package: str, listener: socket.socket) -> subprocess.Popen[bytes]:
+    process = subprocess.Popen(
+        [
+            *(sys.executable, "-m", __spec__.name, package, str(listener.fileno())),
+            *(HOLDERS.address().hex(), " " * LINE_BYTES),
+        ],
+        pass_fds=[listener.fileno()],
+        cwd=ROOT,
+        env={"PATH": PATH, "PYTHONPATH": str(ROOT), "ROOM": " " * ENVIRONMENT_BYTES},
+    )
+    atexit.register(process.wait)  # what forks holders must not end before it
+    return process
 
 
 class Forked:
@@ -363,14 +382,21 @@ def contents(file: io.BufferedIOBase) -> bytes:
     return file.read()
 
 
-def fork_programs(package: str, link: socket.socket) -> None:
-    """Fork programs until the other side ends, and send the pid of each at once and its wait status at its end."""
+def fork_programs(package: str, listener: socket.socket) -> None:
+    """Fork programs until the last connection ends, and send the pid of each at once and its wait status at its end."""
+    links: dict[int, socket.socket] = {}
     running: dict[int, tuple[int, int]] = {}  # pidfd → pid, and the pipe for the wait status
     ready = select.poll()
-    ready.register(link, select.POLLIN)
+    ready.register(listener, select.POLLIN)
     while True:
         for fd, _ in ready.poll():
-            if fd != link.fileno():
+            if fd == listener.fileno():
+                link, _ = listener.accept()
+                link.send(READY)
+                links[link.fileno()] = link
+                ready.register(link, select.POLLIN)
+                continue
+            if fd in running:
                 pid, tell = running.pop(fd)
                 ready.unregister(fd)
                 os.close(fd)
@@ -380,12 +406,17 @@ def fork_programs(package: str, link: socket.socket) -> None:
                     os.write(tell, END.pack(status, waited))
                 os.close(tell)
                 continue
-            message, fds, _, _ = socket.recv_fds(link, MESSAGE_BYTES, 5)
+            message, fds, _, _ = socket.recv_fds(links[fd], MESSAGE_BYTES, 5)
             if not message:
-                return
+                ready.unregister(fd)
+                links.pop(fd).close()
+                if not links:
+                    return
+                continue
             pid = os.fork()
             if pid == 0:
-                link.close()
+                for one in (listener, *links.values()):
+                    one.close()
                 for theirs, (_, tell) in running.items():
                     os.close(theirs)
                     os.close(tell)
@@ -518,7 +549,7 @@ def use_large_pages() -> None:
 
 if __name__ == "__main__":
     gc.disable()  # until all is loaded, because that is never freed
-    package, link = sys.argv[1], socket.socket(fileno=int(sys.argv[2]))
+    package, listener = sys.argv[1], socket.socket(fileno=int(sys.argv[2]))
     loaded = [f"{package}.{name}" for name in WORKING.split()]
     if package == "ai_session":
         trees = [([str(ROOT / name)], f"{name}.") for name in ("agentwire", package)]
@@ -535,4 +566,4 @@ if __name__ == "__main__":
     gc.freeze()
     gc.enable()
     use_large_pages()
-    fork_programs(package, link)
+    fork_programs(package, listener)

@@ -17,6 +17,7 @@ from typing import Any, TextIO
 
 from pexpect.fdpexpect import fdspawn
 
+from tests.ccswarm.support.stores import add_store
 from tests.ccswarm.support.verbs import BOUND_SECONDS, ROOT, Process, Verbs, agent, server
 from tests.support import forked
 from tests.support.forked import Forked
@@ -43,7 +44,12 @@ HELD = task("hold", step("before"), step("wait", "pipe.read", path="${workspace}
 
 
 class RunVerbs(Verbs):
-    """Verbs with runs whose calls a test can hold and answer."""
+    """Verbs with runs whose calls a test can hold and answer. If ``stored``, a configured home has a store of runs."""
+
+    def __init__(self, home: Path, text: str = "", *, stored: bool = True) -> None:
+        super().__init__(home, text)
+        if text and stored:
+            add_store(self.state)
 
     def result(self, *words: str, code: int = 0) -> Any:
         """Run a verb with ``--json`` and return the last document of its output."""

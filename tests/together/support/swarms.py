@@ -20,6 +20,7 @@ from ccswarm.models import Execution
 from ccswarm.plan import check
 from ccswarm.plan.origin import Origin
 from ccswarm.runs.app import App, new_run_id, submitting
+from tests.ccswarm.support.stores import add_store
 from tests.ccswarm.support.verbs import agreed
 from tests.conftest import client_environment, end_leftovers, environment, new_home
 from tests.support import forked
@@ -93,6 +94,7 @@ class SwarmHome:
         self.state = home / ".local/state/ccswarm"
         self.file = home / "ccswarm.toml"
         self.rewrite(text)
+        add_store(self.state)
         self.settings = config.peek(self.file).settings
 
     def add(self, text: str) -> None:

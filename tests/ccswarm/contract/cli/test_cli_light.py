@@ -127,7 +127,7 @@ def test_last_is_the_last_run_of_the_project(verbs: RunVerbs, tmp_path: Path) ->
 
 def test_a_store_that_is_none_is_told_by_the_engine(home: Path) -> None:
     with environment(client_environment(home)):
-        verbs = RunVerbs(home, BASE + TWO)
+        verbs = RunVerbs(home, BASE + TWO, stored=False)
         assert verbs.json("runs", "list") == []
         assert not (verbs.state / "engine.db").exists()
         (verbs.state / "engine.db").write_text("no database, and longer than its head: " + "x" * 100)

@@ -101,7 +101,8 @@ def test_a_used_up_budget_is_exit_code_4(verbs: RunVerbs) -> None:
     assert (result["status"], result["tasks"]["one"]["status"]) == ("budget_exhausted", "succeeded")
 
 
-def test_every_problem_of_a_plan_is_told_before_anything_starts(verbs: RunVerbs) -> None:
+def test_every_problem_of_a_plan_is_told_before_anything_starts(home: Path) -> None:
+    verbs = RunVerbs(home, BASE + TWO, stored=False)
     verbs.rewrite(BASE + task("a", step("x", "nobody.do"), more='needs = ["z"]') + task("b", more='agent = "c"'))
     said = verbs.run("run", code=2)
     assert said.out == ""
@@ -151,7 +152,8 @@ def test_without_tasks_it_says_what_to_do(home: Path) -> None:
     assert "next: ccswarm init" in said.err
 
 
-def test_a_dry_run_shows_the_plan_and_touches_nothing(verbs: RunVerbs) -> None:
+def test_a_dry_run_shows_the_plan_and_touches_nothing(home: Path) -> None:
+    verbs = RunVerbs(home, BASE + TWO, stored=False)
     assert [row[:2] for row in verbs.run("run", "--dry-run").rows] == [["1", "one"], ["2", "two"]]
     assert verbs.json("run", "--dry-run")["stages"] == [["one"], ["two"]]
     assert not verbs.state.exists()

@@ -193,7 +193,7 @@ def test_whoever_looks_changes_nothing_and_says_json_alone(verbs: RunVerbs, word
 
 def test_where_nothing_ran_there_is_nothing(home: Path) -> None:
     with environment(client_environment(home)):
-        empty = RunVerbs(home, BASE + TWO)
+        empty = RunVerbs(home, BASE + TWO, stored=False)
         assert empty.json("runs", "list") == []
         assert empty.json("ps") == {"going": [], "workers": {}}
         begin = 'Begin one: ccswarm run "list the files"'

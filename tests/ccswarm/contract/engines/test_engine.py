@@ -14,6 +14,7 @@ from ccswarm.errors import RunNotFound
 from ccswarm.models import RunStatus
 from tests.ccswarm.support.engine_double import MemoryEngine
 from tests.ccswarm.support.engine_plays import Referee, Stage, play
+from tests.ccswarm.support.stores import add_store
 from tests.ccswarm.torture.engine_postgres import database, server
 from tests.support.bounds import BOUND_SECONDS
 
@@ -41,9 +42,13 @@ def make(request: pytest.FixtureRequest, home: Path) -> Callable[[], Engine]:
         url = database(request.getfixturevalue("postgres"), home.name)
         return load("ccswarm.engines", "dbos").open(SETTINGS.model_copy(update={"database_url": url}), home / "state")
 
+    def local() -> Engine:
+        add_store(home / "state")
+        return load("ccswarm.engines", "dbos").open(SETTINGS, home / "state")
+
     engines: dict[str, Callable[[], Engine]] = {
         "memory": MemoryEngine,
-        "dbos": lambda: load("ccswarm.engines", "dbos").open(SETTINGS, home / "state"),
+        "dbos": local,
         "postgres": remote,
     }
     return engines[request.param]

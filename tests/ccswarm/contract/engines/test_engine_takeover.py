@@ -23,6 +23,7 @@ from ccswarm.errors import EngineUnavailable, UsageInvalid
 from ccswarm.models import RunStatus
 from tests.ccswarm.support.engine_plays import Referee
 from tests.ccswarm.support.engine_worker import ROOT, make, started
+from tests.ccswarm.support.stores import add_store
 from tests.support.bounds import BOUND_SECONDS
 
 if TYPE_CHECKING:
@@ -50,6 +51,7 @@ async def working(engine: Engine, **limits: Any) -> AsyncGenerator[None]:
 @asynccontextmanager
 async def client(home: Path) -> AsyncGenerator[tuple[Engine, Referee, Path]]:
     """An engine that executes nothing, a referee, and where the workers find the store."""
+    add_store(home / "state")
     engine = make(QUICK, home / "state")
     await engine.open()
     try:

@@ -242,7 +242,7 @@ def test_whatever_comes_every_call_is_answered(client: ServerClient, calls: list
 
 
 def test_what_fails_inside_is_an_internal_error_and_costs_that_question_only(home: Path) -> None:
-    verbs = RunVerbs(home, BASE)
+    verbs = RunVerbs(home, BASE, stored=False)
     verbs.state.mkdir(mode=0o700, parents=True)
     (verbs.state / "engine.db").write_bytes(b"no database\n" * 1000)
     with environment(client_environment(home)), serving(home, "--workspace", str(home)) as client:
