@@ -109,13 +109,13 @@ class Workspaces:
 
         def changed() -> list[str]:
             repository = self._clones.repository()
+            self._git.identity(self.repository, repository.configuration)
             if merges:
                 require_whole(repository)
             else:
                 self._clones.require_branches()
             return uncommitted(self._git, self._clones, repository)
 
-        await in_thread(lambda: self._git.identity(self.repository))
         if mine := await self._exclusively(changed):
             raise Conflict(
                 f"{self.repository} has uncommitted changes, so no work could be merged into it: {shorten(mine)}",

@@ -328,7 +328,7 @@ class Clones:
     ) -> str:
         """Return the commit with the work."""
         taken, sent, kept = self._import(repository, clone, scratch)
-        commit = self._commit_work(taken, clone, sent, kept, title)
+        commit = self._commit_work(repository, taken, clone, sent, kept, title)
         self._refuse_repositories(taken, clone.base, commit, repository.top)
         export_commits(self._git, taken, person, (commit,), clone.base)
         self._git.refs(self.directory, {f"{clone.ref}-sent": sent, clone.ref: commit})
@@ -346,7 +346,9 @@ class Clones:
             snapshot = Snapshot(tree, self._git, taken, copies, sent, origin.filters, most)
             return taken, sent, snapshot.write(clone.base)
 
-    def _commit_work(self, taken: PrivateRepository, clone: Clone, sent: str, tree: str, title: str) -> str:
+    def _commit_work(
+        self, repository: Repository, taken: PrivateRepository, clone: Clone, sent: str, tree: str, title: str
+    ) -> str:
         """Return the agent's last commit if it has all files, else one more, which a repeated call reuses."""
         if tree == self._git.private(taken, "rev-parse", f"{sent}^{{tree}}").decode().strip():
             return sent
@@ -355,7 +357,7 @@ class Clones:
             _, output, _ = self._git.outcome(taken, "rev-parse", f"{known}^{{tree}}", f"{known}^")
             if output.decode().split() == [tree, sent]:
                 return known
-        who = self._git.identity(self.directory)
+        who = self._git.identity(self.directory, repository.configuration)
         return self._git.private(taken, "commit-tree", tree, "-p", sent, "-m", title, variables=who).decode().strip()
 
     def _refuse_repositories(self, taken: PrivateRepository, base: str, commit: str, top: Path) -> None:

@@ -13,7 +13,7 @@ import os
 import re
 import sys
 from collections.abc import Collection, Generator, Iterable, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryFile
@@ -275,10 +275,22 @@ class Git:
         fields = said.decode(errors="surrogateescape").split("\0")
         return {path: name for path, name in zip(fields[::3], fields[2::3], strict=False) if name in drivers}
 
-    def identity(self, directory: Path) -> dict[str, str]:
-        """Return the identity of commits as git's variables. Raises Conflict if git has none."""
+    def identity(self, directory: Path, configuration: Iterable[Setting]) -> dict[str, str]:
+        """Return the identity of commits as git's variables. Raises Conflict if git has none. ``configuration`` is the
+        repository's: git is only asked for what it does not name."""
+        settings = {setting.name: setting.value for setting in configuration}
         found: dict[str, str] = {}
         for who in ("AUTHOR", "COMMITTER"):
+            named = {
+                variable: self._person.get(
+                    variable, settings.get(f"{who}.{what}".lower(), settings.get(f"user.{what}"))
+                )
+                for what in ("name", "email")
+                if (variable := f"GIT_{who}_{what.upper()}")
+            }
+            if all(value and value[0].isalnum() for value in named.values()):
+                found |= {variable: value for variable, value in named.items() if value}
+                continue
             said = self.person(directory, "var", f"GIT_{who}_IDENT", allowed=(0, 128))
             if not (known := IDENTITY.fullmatch(said)):
                 raise Conflict(
@@ -351,17 +363,14 @@ class Git:
         stdin: bytes | IO[bytes] = b"",
         output: IO[bytes] | None = None,
     ) -> tuple[int, bytes, str]:
-        with _temporary_file() as said, _temporary_file() as given:
-            if isinstance(stdin, bytes):
-                given.write(stdin)
-                given.seek(0)
+        with _temporary_file() as said, _file_of(stdin) as given:
             try:
                 code, answer = run(
                     ("git", *QUIET, *words),
                     directory,
                     program_path.environment(environ, self._written),
                     bounds,
-                    stdin=given if isinstance(stdin, bytes) else stdin,
+                    stdin=given,
                     stderr=said,
                     stdout=output,
                 )
@@ -436,6 +445,18 @@ def _temporary_file() -> IO[bytes]:
         if not sys.platform == "linux":
             raise
         return open(os.memfd_create("ccswarm"), "w+b")
+
+
+def _file_of(data: bytes | IO[bytes]) -> AbstractContextManager[IO[bytes]]:
+    """Return a file to read ``data`` from. Closes it only if it is a new one."""
+    if not isinstance(data, bytes):
+        return nullcontext(data)
+    if not data:
+        return open(os.devnull, "rb")
+    file = _temporary_file()
+    file.write(data)
+    file.seek(0)
+    return file
 
 
 def _alternate(objects: Path) -> bytes:

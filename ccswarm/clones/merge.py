@@ -117,7 +117,7 @@ def merge(
                     f"{directory} has uncommitted files in the way: {shorten(mine)}",
                     suggestion=f"move them away; its work is at {clone.ref}",
                 )
-            who = git.identity(directory)
+            who = git.identity(directory, repository.configuration)
             words = ("commit-tree", tree, "-p", head, "-p", work, "-m", title)
             commit = git.private(ours, *words, variables=who).decode().strip()
             seen = [git.private(ours, "rev-parse", f"{one}^{{tree}}").decode().strip() for one in judged or ()]
