@@ -105,7 +105,8 @@ class Backend(Protocol):
         ...
 
     async def make_ready(self) -> None:
-        """Start in advance what the first ``open`` starts. Its errors may be ignored: ``open`` raises them again."""
+        """Start in advance what the first ``open`` starts. Raises OSError and what ``open`` raises if it does not
+        start, and BackendUnavailable if it is too old."""
         ...
 
     async def open(self, spec: TerminalSpec) -> Terminal:

@@ -136,7 +136,11 @@ class SessionManager:
 
     async def make_ready(self) -> None:
         """Do one-time preparations ahead of the first session. Failures are reported when a session is opened."""
-        await asyncio.gather(self._backend_for(self.defaults.backend), self.boxes.make_ready(), return_exceptions=True)
+        name = self.defaults.backend
+        with contextlib.suppress(ConfigInvalid):
+            self._backend(AUTO[0] if name == "auto" else name)  # loads it; what it needs starts with the first session
+        with contextlib.suppress(AiSessionError, OSError):
+            await self.boxes.make_ready()
 
     async def create(self, request: NewSession) -> Session:
         """Open a session, or start the ended one of that name again, and wait until its shell is ready.
@@ -343,7 +347,7 @@ class SessionManager:
             async with self._probing:
                 for candidate in AUTO:
                     if candidate not in self._usable:
-                        self._usable[candidate] = (await self._backend(candidate).probe()).usable
+                        self._usable[candidate] = await _start(self._backend(candidate))
                     if self._usable[candidate]:
                         return self._backend(candidate)
             raise BackendUnavailable(
@@ -511,7 +515,10 @@ class SessionManager:
         await asyncio.gather(*self._removals)
 
 
-async def _start(backend: Backend) -> None:
-    """Prepare the backend. Errors are ignored, because opening the terminal raises them again."""
-    with contextlib.suppress(AiSessionError, OSError):
+async def _start(backend: Backend) -> bool:
+    """Prepare the backend and return whether it works. Errors are ignored: opening the terminal raises them again."""
+    try:
         await backend.make_ready()
+    except (AiSessionError, OSError):
+        return False
+    return True

@@ -47,9 +47,9 @@ def abandoned(kind: str, parent: str = "") -> Iterator[Path]:
     where, names = parent or _parent(), list[str]()
     with suppress(PermissionError):
         names = os.listdir(where)
+    prefix = f"{PREFIX}{kind}-"
     for name in names:
-        path = os.path.join(where, name)
-        if not name.startswith(f"{PREFIX}{kind}-") or (lock := _lock(path, wait=False)) < 0:
+        if not name.startswith(prefix) or (lock := _lock(path := os.path.join(where, name), wait=False)) < 0:
             continue
         try:
             yield Path(path)

@@ -104,9 +104,7 @@ class TmuxBackend:
             return BackendStatus(self.name, usable=False, reason=reason, suggestion=INSTALL)
 
     async def _probe(self) -> BackendStatus:
-        if find_spec("libtmux") is None:  # not imported here: that takes 70 ms
-            missing = "reinstall ai-session with its dependencies, or use backend pty"
-            return BackendStatus(self.name, usable=False, reason="libtmux is not installed", suggestion=missing)
+        _check_installation()
         for directory in abandoned("trial-tmux"):
             if server_pid := listener_pid(str(directory / "tmux.sock")):
                 with contextlib.suppress(ProcessLookupError):
@@ -118,12 +116,18 @@ class TmuxBackend:
                 version = server.version
             finally:
                 await server.stop()
-        if version_number(version) < OLDEST:
-            return BackendStatus(self.name, usable=False, reason=f"tmux {version} is too old", suggestion=INSTALL)
+        _check_version(version)
         return BackendStatus(self.name, usable=True, version=version)
 
     async def make_ready(self) -> None:
+        _check_installation()
         await asyncio.gather(self.server.client(start=True), self._programs())
+        try:
+            _check_version(self.server.version)
+        except BackendUnavailable:
+            if not self._terminals:
+                await self.server.stop()
+            raise
 
     async def open(self, spec: TerminalSpec) -> TmuxTerminal:
         check(spec)
@@ -321,6 +325,19 @@ def controlled_server() -> Callable[[TmuxServer], libtmux.Server]:
             return Answer(words, lines, [])
 
     return ControlledServer
+
+
+def _check_installation() -> None:
+    """Raise BackendUnavailable if libtmux is missing."""
+    if find_spec("libtmux") is None:  # not imported here: that takes 70 ms
+        missing = "reinstall ai-session with its dependencies, or use backend pty"
+        raise BackendUnavailable("libtmux is not installed", suggestion=missing)
+
+
+def _check_version(version: str) -> None:
+    """Raise BackendUnavailable if this version of tmux is too old."""
+    if version_number(version) < OLDEST:
+        raise BackendUnavailable(f"tmux {version} is too old", suggestion=INSTALL)
 
 
 def check(spec: TerminalSpec) -> None:

@@ -163,6 +163,8 @@ class TmuxServer:
 
     async def _attach(self, *, start: bool) -> ControlClient:
         """Attach; retry while an old server is ending. Raises ServerGone, BackendUnavailable, TerminalsExhausted."""
+        if not start and not os.path.exists(self.socket):  # as tmux would find, in a process of its own
+            raise ServerGone("no tmux server: it has no socket", suggestion="create a new session")
         for last in [False] * (ATTEMPTS - 1) + [True]:
             try:
                 return await self._attach_once(start=start)

@@ -1,0 +1,82 @@
+"""The backend ``auto``: tmux where it can be used, else pty; it is decided by what the session needs anyway."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from pathlib import Path
+
+import pytest
+
+from ai_session.backends.tmux.control import listener_pid
+from ai_session.sessions.manager import SessionManager
+from ai_session.sessions.spec import SessionDefaults
+from tests.ai_session.support.sessions import request, run, runtime_directory
+
+pytestmark = pytest.mark.anyio
+
+RECORDING = """#!/bin/sh
+echo "$*" >>{calls}
+exec {tmux} "$@"
+"""
+TOO_OLD = """#!/bin/sh
+case " $* " in
+    *" -C "*) {tmux} "$@" | sed -u 's/^\\([0-9]* \\)[0-9][0-9.a-z]*/\\13.1/' ;;
+    *) exec {tmux} "$@" ;;
+esac
+"""
+
+
+@contextmanager
+def tmux(script: str, home: Path) -> Iterator[Path]:
+    """Put this script before tmux in PATH. Yield the file in which it may record its calls."""
+    calls = home / "calls"
+    (home / "bin").mkdir()
+    (home / "bin/tmux").write_text(script.format(calls=calls, tmux=shutil.which("tmux")))
+    (home / "bin/tmux").chmod(0o755)
+    kept = os.environ["PATH"]
+    os.environ["PATH"] = f"{home}/bin:{kept}"
+    try:
+        yield calls
+    finally:
+        os.environ["PATH"] = kept
+
+
+@asynccontextmanager
+async def opened(home: Path, **settings: str) -> AsyncIterator[SessionManager]:
+    """Yield the manager of a daemon that has prepared for its first session."""
+    manager = SessionManager(runtime_directory(home), SessionDefaults(user_rc=False, **settings))
+    try:
+        await manager.make_ready()
+        yield manager
+    finally:
+        await manager.stop()
+
+
+async def test_without_its_sessions_no_tmux_is_started(home: Path) -> None:
+    with tmux(RECORDING, home) as calls:
+        async with opened(home, backend="auto") as manager:
+            session = await manager.create(request(backend="pty"))
+            assert (session.spec.backend, (await run(session, "echo hi")).output) == ("pty", "hi\n")
+        assert not calls.exists()
+
+
+async def test_only_the_server_of_its_sessions_is_started(home: Path) -> None:
+    with tmux(RECORDING, home) as calls:
+        async with opened(home, backend="auto") as manager:
+            for name in ("main", "second"):
+                assert (await manager.create(request(name))).spec.backend == "tmux"
+            sockets = {words[words.index("-S") + 1] for words in map(str.split, calls.read_text().splitlines())}
+            assert sockets == {str(home / "run/tmux.sock")}
+        assert calls.read_text().count("new-session -A") == 1
+
+
+@pytest.mark.parametrize("script", ["#!/bin/sh\necho broken >&2\nexit 1\n", TOO_OLD], ids=["broken", "too old"])
+async def test_a_tmux_that_cannot_be_used_is_not_chosen(home: Path, script: str) -> None:
+    with tmux(script, home):
+        async with opened(home, backend="auto") as manager:
+            session = await manager.create(request())
+            assert (session.spec.backend, (await run(session, "echo hi")).output) == ("pty", "hi\n")
+            assert not listener_pid(str(home / "run/tmux.sock")), "a server that nobody uses is left"
