@@ -6,6 +6,7 @@ raises. Knows nothing of shells, marks or backends.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import resource
 import signal
@@ -181,7 +182,8 @@ def newest() -> int:
 
 def left_on_terminal(leader: int, tty: str, born_after: int) -> list[tuple[int, int]]:
     """Return pid and start time of the processes in the kernel session of ``leader`` that were born after the pid
-    ``born_after`` and could print on the terminal ``tty``. The cost grows with all processes born since."""
+    ``born_after`` and could print on the terminal ``tty``, without those that make a box: ``leader``, and its child if
+    that begins a namespace. The cost grows with all processes born since."""
     if (last := newest_pid()) == born_after > 0:
         return []
     try:
@@ -194,9 +196,21 @@ def left_on_terminal(leader: int, tty: str, born_after: int) -> list[tuple[int, 
         if session_of(pid) != session or pid == leader or pid <= born_after:
             continue
         seen = read_stat(pid)
-        if seen and seen.state not in "ZX" and _is_process(pid) and _prints_on(pid, device):
+        if not seen or seen.state in "ZX" or not _is_process(pid) or not _prints_on(pid, device):
+            continue
+        if seen.parent != leader or not leads_a_namespace(pid):
             found.append((pid, seen.started))
     return found
+
+
+def leads_a_namespace(pid: int) -> bool:
+    """Report whether the process is process 1 of a PID namespace other than ours."""
+    with contextlib.suppress(OSError), open(f"/proc/{pid}/status", "rb") as file:
+        for line in file:
+            if line.startswith(b"NSpid:"):
+                ids = line.split()[1:]
+                return len(ids) > 1 and ids[-1] == b"1"
+    return False
 
 
 def printing(pid: int, started: int, tty: str) -> str:

@@ -16,6 +16,8 @@ import threading
 from collections.abc import Collection, Iterable
 from pathlib import Path
 
+from ai_session.system.processes import leads_a_namespace
+
 _BLOCK_BYTES = 512
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 _SWEEP_ROUNDS = 50
@@ -49,7 +51,7 @@ def descendants(pid: int) -> list[int]:
 def overseers(root: int) -> list[int]:
     """Return the processes between terminal and shell, ``root`` first; the shell is the first child of the last."""
     below = children(root)
-    return [root, below[0]] if below and _leads_a_namespace(below[0]) else [root]
+    return [root, below[0]] if below and leads_a_namespace(below[0]) else [root]
 
 
 def bound_numbers(root: int, processes: int) -> bool:
@@ -195,13 +197,3 @@ def kill_below(root: int, spared: set[int]) -> int:
             break
         count = max(count, kill(stopped))
     return count
-
-
-def _leads_a_namespace(pid: int) -> bool:
-    """Report whether the process is process 1 of a PID namespace other than ours."""
-    with contextlib.suppress(OSError), open(f"/proc/{pid}/status", "rb") as file:
-        for line in file:
-            if line.startswith(b"NSpid:"):
-                ids = line.split()[1:]
-                return len(ids) > 1 and ids[-1] == b"1"
-    return False
