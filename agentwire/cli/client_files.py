@@ -86,7 +86,11 @@ def add(
     from agentwire.mcp import clients
 
     if show:
-        _show_text(clients.snippet(location, *launch).rstrip("\n") + "\n")
+        text = clients.snippet(location, *launch).rstrip("\n") + "\n"
+        if as_json:
+            show_json({"client": location.client, "path": str(location.path), "text": text})
+        else:
+            _show_text(text)
         return
     _change(location, lambda text: clients.with_entry(location, text, *launch), dry_run=dry_run, as_json=as_json)
     if (line := clients.UNATTENDED.get(location.client)) and not (dry_run or as_json):

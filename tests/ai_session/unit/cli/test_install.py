@@ -235,6 +235,16 @@ def test_print_gives_what_to_add_by_hand(home: Path) -> None:
     assert [path.name for path in home.iterdir()] == [".config"]
 
 
+@pytest.mark.parametrize("client", CLIENTS)
+def test_the_printed_entry_is_one_document_for_programs(home: Path, client: str) -> None:
+    shown = json.loads(run("install", "--client", client, "--print", "--json").stdout)
+    assert shown == {
+        "client": client,
+        "path": shown["path"],
+        "text": run("install", "--client", client, "--print").stdout,
+    }
+
+
 def test_what_codex_needs_with_nobody_to_ask_is_said_and_not_done(home: Path) -> None:
     shown = run("install", "--client", "codex", "--print").stdout
     assert set(tomllib.loads(shown)["mcp_servers"]["ai-session"]) == {"command", "args"}

@@ -38,6 +38,8 @@ def test_a_desktop_client_is_told_the_workspace_and_its_configuration(verbs: Ver
     (verbs.home / "shop/ccswarm.toml").write_text("")
     shop = Verbs(verbs.home / "shop")
     entry = json.loads(shop.run("mcp", "install", "--client", "claude-desktop", "--print").out)
+    printed = shop.json("mcp", "install", "--client", "claude-desktop", "--print")
+    assert json.loads(printed["text"]) == entry
     args = entry["mcpServers"]["ccswarm"]["args"]
     assert args[-4:] == ["--config", str(shop.home / "ccswarm.toml"), "--workspace", str(shop.home.resolve())]
     assert "--workspace" not in shop.run("mcp", "install", "--client", "codex", "--print").out
