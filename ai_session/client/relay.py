@@ -27,6 +27,9 @@ PROTOCOL = (1, 2)
 SOCKET_PATH_LIMIT = 100
 """Bytes; the same limit as config.runtime_directories, so that every process finds the same socket."""
 
+MOST_TRIES = 5
+"""How often in a row a daemon may end before it has answered, as when one is killed while it starts."""
+
 HELLO_SECONDS = 20.0
 """A daemon answers in a millisecond, a starting one in a tenth of a second; this allows for a machine under load."""
 
@@ -110,17 +113,19 @@ def connect(role: str, *, start: bool = True, more: str = "") -> socket.socket:
     version; any other is used if both support a common protocol. ``more`` is added to the hello as it is. Raises
     Unreachable.
     """
-    replaced = retried = False
+    replaced = False
+    tries = MOST_TRIES
     while True:
         link = _dial_any() or (_start() if start else None)
-        if link is None:
+        if link is None and not start:
             raise Unreachable("no daemon is running", "start one: ai-session daemon start")
-        answer = _greet(link, role, more)
-        if not answer.endswith(b"\n"):
-            link.close()
-            if retried:
+        answer = _greet(link, role, more) if link else b""
+        if link is None or not answer.endswith(b"\n"):
+            if link:
+                link.close()
+            tries -= 1  # it was ending when we connected, or it was killed
+            if not tries:
                 raise Unreachable("the daemon ended before it answered", _last_log_line())
-            retried = True  # it was ending when we connected
             continue
         if answer.startswith(b'{"ai_session":1,"version":"%b",' % __version__.encode()):
             return link
@@ -347,8 +352,8 @@ def _end_idle_daemon() -> None:
         link.close()
 
 
-def _start() -> socket.socket:
-    """Return a connection to the daemon that this call, or another process meanwhile, started.
+def _start() -> socket.socket | None:
+    """Return a connection to the daemon that this call, or another process meanwhile, started; None if it has ended.
 
     The socket is bound here and passed on with the lock that the daemon holds while it runs, so that clients can
     connect before it runs, and there is never a second one. This waits for a daemon that is ending: its lock ends with
@@ -371,16 +376,13 @@ def _start() -> socket.socket:
         os.chmod(path, 0o600)
         listener.listen(128)
         _spawn(directory, listener.fileno(), lock)
-        link = _dial(directory)
+        return _dial(directory)
     except OSError as error:
         raise Unreachable(f"the daemon cannot be started: {error}", f"see {directory}/daemon.log") from None
     finally:
         listener.close()
         os.close(lock)
         os.close(turn)
-    if link is None:
-        raise Unreachable("the daemon ended while starting", _last_log_line())
-    return link
 
 
 @contextlib.contextmanager

@@ -281,6 +281,29 @@ def test_any_two_versions_that_know_a_common_way_to_talk_work_together(protocol:
         assert caught.value.code == "incompatible"
 
 
+@pytest.mark.usefixtures("home")
+@pytest.mark.parametrize("ended", [1, 2, 4])
+def test_daemons_that_end_before_they_answer_are_followed_by_another(ended: int) -> None:
+    runtime().mkdir(parents=True, mode=0o700)
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listener:
+        listener.bind(str(runtime() / "sock"))
+        listener.listen()
+
+        def serve() -> None:
+            for _ in range(ended):
+                listener.accept()[0].close()
+            far, _ = listener.accept()
+            with far:
+                far.recv(relay.READ_BYTES)
+                far.sendall(b'{"ai_session":1,"version":"%b","protocol":[1,2]}\n' % relay.__version__.encode())
+
+        daemons = threading.Thread(target=serve)
+        daemons.start()
+        with relay.connect("control", start=False) as link:
+            assert link.recv(relay.READ_BYTES).startswith(b'{"ai_session":1,')
+        daemons.join(BOUND_SECONDS)
+
+
 def test_nothing_is_started_when_not_wanted() -> None:
     with pytest.raises(relay.Unreachable) as caught:
         relay.connect("control", start=False)
