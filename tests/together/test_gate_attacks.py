@@ -169,7 +169,7 @@ TELEMETRY = '[telemetry]\nendpoint = "http://127.0.0.1:9"\n'
 
 
 @pytest.mark.parametrize(
-    ("more", "told"),
+    ("more", "reported"),
     [
         (TELEMETRY, "[telemetry] can only be set in the person's configuration"),
         ('[a2a]\nagent = "ada"\n', "[a2a] can only be set in the person's configuration"),

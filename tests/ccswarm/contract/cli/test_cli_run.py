@@ -131,7 +131,7 @@ def test_a_server_that_the_plan_needs_and_does_not_start_is_told_with_its_words(
 
 
 @pytest.mark.parametrize(
-    ("words", "told"),
+    ("words", "reported"),
     [
         (["make it so"], "needs an agent that takes words"),
         (["absent.toml"], "there is no file absent.toml"),

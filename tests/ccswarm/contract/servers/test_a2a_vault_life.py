@@ -146,7 +146,7 @@ def test_two_dialects_are_served_by_one_process_and_end_with_it(home: Path) -> N
 
 
 @pytest.mark.parametrize(
-    ("words", "variables", "told"),
+    ("words", "variables", "reported"),
     [
         (("--agent", "nobody"), {}, "there is no agent 'nobody'"),
         ((), {"MCP_SERVER_MAP": "[]"}, "MCP_SERVER_MAP is not an object"),

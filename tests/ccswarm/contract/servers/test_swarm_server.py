@@ -184,7 +184,7 @@ WIDER = '[[agents]]\nname = "ada"\ngrants = ["*"]\n'
 
 
 @pytest.mark.parametrize(
-    ("arguments", "code", "told"),
+    ("arguments", "code", "reported"),
     [
         ({"plan": "../plan.toml"}, "usage_invalid", "is not in the workspace"),
         ({"plan": "/etc/passwd"}, "usage_invalid", "is not in the workspace"),

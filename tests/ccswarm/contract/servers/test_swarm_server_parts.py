@@ -56,7 +56,7 @@ def test_no_cursor_breaks_anything(text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("problem", "place"),
+    ("problem", "location"),
     [
         ("task a: step x: tool small.ecko, which does not exist", "task a: step x"),
         ("task a: needs zed, which does not exist", "task a"),

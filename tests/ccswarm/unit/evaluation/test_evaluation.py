@@ -62,7 +62,7 @@ def test_a_suite_needs_a_name_and_cases_with_text_and_gates(tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "reported"),
     [
         (CASE + 'gatefiles = { a = "" }\n', "[cases.one] gatefiles is not known (did you mean gate_files?)"),
         (CASE + "[cases.setups]\n", "[cases.one] setups is not known (did you mean setup?)"),
