@@ -75,7 +75,7 @@ class Holders:
         return self._address
 
     def use(self) -> None:
-        """Patch ``subprocess.run`` so that it forks holders."""
+        """Patch ``subprocess.run`` so that it forks holders. Its ``__wrapped__`` executes them."""
         import subprocess
 
         execute = subprocess.run
@@ -85,6 +85,7 @@ class Holders:
                 return self._run(words, options["timeout"])
             return execute(words, *given, **options)
 
+        run.__wrapped__ = execute  # type: ignore[attr-defined]
         subprocess.run = run  # type: ignore[assignment]
 
     def _run(self, words: Sequence[str], seconds: float) -> subprocess.CompletedProcess[bytes]:

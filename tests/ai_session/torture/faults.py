@@ -21,6 +21,7 @@ from tests.conftest import UNBOXED_VARIABLES
 
 ROOT = Path(__file__).parents[3]
 SERVER = [sys.executable, "-m", "ai_session", "mcp-server", "--stdio"]
+ELSEWHERE = str(ROOT / "tests/data/start_elsewhere.py")
 BACKENDS = ["pty", "tmux"]
 PTY_FIRST = ["pty", pytest.param("tmux", marks=pytest.mark.torture)]
 TMUX_FIRST = ["tmux", pytest.param("pty", marks=pytest.mark.torture)]
@@ -32,7 +33,8 @@ class Caller(Client):
     """An MCP client that knows what it expects: a result or a refusal."""
 
     def __init__(self, prefix: list[str], environment: dict[str, str]) -> None:
-        super().__init__([*prefix, *SERVER], env=environment, cwd="/")
+        script = ELSEWHERE if "ELSEWHERE" in environment else ""
+        super().__init__([*prefix, *SERVER], env=environment, cwd="/", script=script)
         self.initialize()
 
     def ok(self, tool: str, /, **arguments: Any) -> Facts:
@@ -145,8 +147,7 @@ def mounted(home: Path, mounts: str) -> Iterator[Machine]:
     assert keeper.stdout
     try:
         assert keeper.stdout.readline() == b"ready\n"
-        enter = ["-m"] if os.geteuid() == 0 else ["-U", "-m", "--preserve-credentials"]
-        here = Machine(home, ["nsenter", "-t", str(keeper.pid), *enter, "--"], keeper.pid)
+        here = Machine(home, keeper=keeper.pid, ELSEWHERE=str(keeper.pid))
         try:
             yield here
         finally:
