@@ -521,9 +521,11 @@ def run_once() -> None:
 
 
 def rehearse() -> None:
-    """Compile the patterns and schemas that each daemon would compile at its first call, which takes 20 ms."""
+    """Do what each daemon would do once: compile the patterns and schemas of its first call, which takes 20 ms, and
+    draw a first screen, for which cffi parses the name of each type against all others: 300 ms."""
     from ai_session.config.settings import Settings
     from ai_session.daemon.app import installed_tools, make_masking
+    from ai_session.terminal.screen import Screen
 
     for tool in installed_tools().values():
         tool.arguments.model_rebuild()
@@ -531,6 +533,12 @@ def rehearse() -> None:
         masking = make_masking(Settings(), Path(directory))
         masking.learn({"A_TOKEN": "of nobody"})
         masking.masked("A_TOKEN=of nobody")
+    screen = Screen(4, 4)
+    for data in (b"\x1b[41m\x1b[K\r\n\x1b[48;2;1;2;3m\x1b[K\r\nfull", b"\x1b[?1049h"):
+        screen.feed(data)
+        screen.snapshot()
+        screen.styled()
+        screen.ansi()
 
 
 def use_large_pages() -> None:
