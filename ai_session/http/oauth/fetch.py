@@ -25,6 +25,9 @@ UNICAST = ipaddress.ip_network("2000::/3")
 
 LOOPBACK_NAMES = ("localhost", "127.0.0.1", "::1")
 
+NO_TLS = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+"""For http on this machine; it trusts no authority."""
+
 Resolve = Callable[[str, int], Awaitable[list[str]]]
 
 
@@ -55,7 +58,8 @@ class Fetcher:
         if not acceptable(url):
             raise Unreachable(f"{url} is neither https nor on this machine")
         loopback = is_loopback(url)
-        async with await self._client(trust_env=not loopback) as client:
+        tls = NO_TLS if urlsplit(url).scheme == "http" else await self._trusted()
+        async with self._client(tls, trust_env=not loopback) as client:
             request = client.build_request("POST" if form else "GET", url, data=dict(form) if form else None)
             return await self._read(client, request, auth=auth)
 
@@ -72,18 +76,21 @@ class Fetcher:
         literal = f"[{address}]" if ":" in address else address
         pinned = parts._replace(netloc=f"{literal}:{port}", fragment="").geturl()
         host = parts.netloc.rpartition("@")[2]
-        async with await self._client(trust_env=False) as client:
+        async with self._client(await self._trusted(), trust_env=False) as client:
             request = client.build_request(
                 "GET", pinned, headers={"Host": host}, extensions={"sni_hostname": parts.hostname}
             )
             return await self._read(client, request)
 
-    async def _client(self, *, trust_env: bool) -> httpx2.AsyncClient:
-        """Return a new client for each document, so that no connection to one host carries a request to another."""
+    async def _trusted(self) -> ssl.SSLContext:
         if self._tls is None:
             self._tls = await asyncio.to_thread(httpx2.create_ssl_context)  # 60 ms
+        return self._tls
+
+    def _client(self, tls: ssl.SSLContext, *, trust_env: bool) -> httpx2.AsyncClient:
+        """Return a new client for each document, so that no connection to one host carries a request to another."""
         return httpx2.AsyncClient(
-            verify=self._tls,
+            verify=tls,
             trust_env=trust_env,
             follow_redirects=False,
             timeout=self._seconds,

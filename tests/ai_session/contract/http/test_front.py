@@ -144,7 +144,7 @@ async def test_a_person_behind_the_client_is_asked(daemon_home: Path, mode: Any)
     async with running(daemon_home) as here:
         assert here.tokens
         signed = httpx2.AsyncClient(
-            headers={"Authorization": f"Bearer {here.tokens.give('grace')}"}, timeout=BOUND_SECONDS
+            headers={"Authorization": f"Bearer {here.tokens.give('grace')}"}, timeout=BOUND_SECONDS, verify=False
         )
         reach = streamable_http_client(here.url, http_client=signed)
         async with signed, Client(reach, mode=mode, elicitation_callback=answer) as client:

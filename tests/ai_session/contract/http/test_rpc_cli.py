@@ -102,9 +102,9 @@ def test_a_person_is_told_what_to_do(rpc_home: RpcHome) -> None:
             "\n",
         ]
         assert f'"filesystem": "{base}"' in reported[5]
-        assert httpx2.post(f"{base}/rpc", json={}).status_code == 400
-        assert httpx2.post(f"{base}/rpc", json={}, headers={"Via": "1.1 proxy"}).status_code == 401
-        document = httpx2.get(f"{base}/.well-known/oauth-protected-resource/rpc").json()
+        assert httpx2.post(f"{base}/rpc", json={}, verify=False).status_code == 400
+        assert httpx2.post(f"{base}/rpc", json={}, headers={"Via": "1.1 proxy"}, verify=False).status_code == 401
+        document = httpx2.get(f"{base}/.well-known/oauth-protected-resource/rpc", verify=False).json()
         assert document["resource"] == f"{base}/rpc"
         process.terminate()
         assert process.wait(BOUND_SECONDS) == 0

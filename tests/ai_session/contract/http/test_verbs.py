@@ -62,7 +62,9 @@ def test_it_says_where_it_is_and_ends_when_told_to(daemon_home: Path, number: in
         first = process.stdout.readline().decode()
         url = first.removeprefix("Serving MCP at ").strip()
         assert url.startswith("http://127.0.0.1:"), first
-        assert httpx2.get(url.removesuffix("mcp") + "health", timeout=BOUND_SECONDS).json() == {"status": "ok"}
+        assert httpx2.get(url.removesuffix("mcp") + "health", timeout=BOUND_SECONDS, verify=False).json() == {
+            "status": "ok"
+        }
         with socket.create_connection(("127.0.0.1", int(url.split(":")[2].removesuffix("/mcp")))):
             process.send_signal(number)  # somebody who says nothing does not keep it
             out, err = finish(process)
@@ -76,13 +78,15 @@ def test_it_signs_people_in_unless_told_otherwise(daemon_home: Path) -> None:
     with line.start("mcp-server", "--http", "--port", "0") as process:
         assert process.stdout
         url = process.stdout.readline().decode().split()[-1]
-        answer = httpx2.post(url, json={}, timeout=BOUND_SECONDS)
+        answer = httpx2.post(url, json={}, timeout=BOUND_SECONDS, verify=False)
         assert answer.status_code == 401
         where = answer.headers["www-authenticate"].partition('resource_metadata="')[2].partition('"')[0]
-        reported = httpx2.get(where, timeout=BOUND_SECONDS).json()
+        reported = httpx2.get(where, timeout=BOUND_SECONDS, verify=False).json()
         assert reported["resource"] == url
         issuer = reported["authorization_servers"][0]
-        known = httpx2.get(f"{issuer}/.well-known/oauth-authorization-server", timeout=BOUND_SECONDS).json()
+        known = httpx2.get(
+            f"{issuer}/.well-known/oauth-authorization-server", timeout=BOUND_SECONDS, verify=False
+        ).json()
         assert known["code_challenge_methods_supported"] == ["S256"]
         process.send_signal(signal.SIGTERM)
         finish(process)
