@@ -8,7 +8,6 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -21,10 +20,8 @@ from tests.ai_session.support.mcp_client import SERVER, Client
 from tests.conftest import new_home
 from tests.support import forked
 
-DEAF = [sys.executable, str(Path(__file__).parents[3] / "data/deaf.py")]
-"""Before the words of a program: it is started with every signal ignored and blocked."""
-FORKED = str(Path(__file__).parents[3] / "data/start_deaf.py")
-"""The same of one that is forked."""
+DEAF = str(Path(__file__).parents[3] / "data/start_deaf.py")
+"""Begins a program with every signal ignored and blocked."""
 
 LOOK = "grep -hE '^Sig(Blk|Ign)' /proc/self/status"
 USABLE = sum(1 << (number - 1) for number in signal.valid_signals())
@@ -47,7 +44,7 @@ def server(boxed: CommandLine) -> Iterator[Server]:
     started: list[Client] = []
 
     def start(*words: str) -> Client:
-        started.append(Client([*SERVER, *words], script=FORKED, env=boxed.env, cwd=boxed.home))
+        started.append(Client([*SERVER, *words], script=DEAF, env=boxed.env, cwd=boxed.home))
         started[-1].initialize()
         return started[-1]
 
@@ -75,15 +72,15 @@ def seen_in(call: Call, **session: str) -> list[int]:
 @pytest.mark.parametrize("way", [("--stdio",), ("--stdio", "--no-daemon")])
 def test_a_client_that_ignores_everything(server: Server, way: tuple[str, ...]) -> None:
     call = server(*way[1:]).call
-    for backend in ("pty", "tmux"):
-        for profile in ("trusted", "workspace"):
-            assert seen_in(call, backend=backend, profile=profile) == [0, 0], (backend, profile)
+    for backend, profile in (("pty", "workspace"), ("tmux", "trusted")):
+        assert seen_in(call, backend=backend, profile=profile) == [0, 0], (backend, profile)
     for shell in ("zsh", "fish", "sh"):
         assert seen_in(call, shell=shell, profile="trusted") == [0, 0], shell
 
 
 def test_a_verb_that_starts_the_daemon(boxed: CommandLine) -> None:
-    subprocess.run([*DEAF, *LINE, "daemon", "start"], env=boxed.env, cwd=boxed.home, check=True, capture_output=True)
+    code, *said = forked.run("ai_session", ["daemon", "start"], cwd=boxed.home, env=boxed.env, script=DEAF)
+    assert code == 0, said
     for backend in ("pty", "tmux"):
         boxed.run("new", backend, "--backend", backend)
         assert masks(boxed.out("exec", backend, "--", LOOK)) == [0, 0], backend
@@ -91,7 +88,7 @@ def test_a_verb_that_starts_the_daemon(boxed: CommandLine) -> None:
 
 def test_a_daemon_in_the_foreground_survives_what_it_was_told_to_ignore(boxed: CommandLine) -> None:
     with ExitStack() as stack:
-        daemon = forked.piped("ai_session", ["daemon", "run"], cwd=boxed.home, env=boxed.env, script=FORKED)
+        daemon = forked.piped("ai_session", ["daemon", "run"], cwd=boxed.home, env=boxed.env, script=DEAF)
         stack.callback(daemon.close)
         assert daemon.stderr
         assert b"serving on" in daemon.stderr.readline()

@@ -11,7 +11,7 @@ import json
 import os
 import shlex
 import stat
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -275,23 +275,28 @@ def name_things_after_them(planted: PlantedHome, backend: str) -> None:
 
 
 def err_with_them(planted: PlantedHome) -> None:
-    """Refusals repeat what they refuse, and cut it."""
-    for secret in (*SHAPED.values(), *PLAIN.values()):
-        planted.refused("get_session_info", session_id=secret)
-        planted.refused("get_session_info", session_id="." * 60 + secret)
-    for secret in one_line()[::4]:
-        planted.refused("read_output", session_id="s", command_id=secret)
-        planted.refused("read_output", session_id="s", pattern="(" + secret)
-        planted.refused("create_session", name="n", shell=secret)
-        planted.refused("create_session", name="n", backend=secret)
-        planted.refused("create_session", name="n", working_directory="/" + secret)
-        planted.refused("create_session", name="n", env={"=" + secret: "v"})
-        planted.call("list_sessions", **{secret: 1})
-        planted.refused("resize_session", session_id="s", rows=secret, cols=[secret])
-        planted.refused("interrupt_command", session_id="s", call_key=secret)
-        planted.client.ask("tools/call", {"name": secret, "arguments": {}})
-        planted.client.ask("tools/call", {"name": 1, "arguments": secret})
-        planted.client.ask("tools/cal", {"name": "list_sessions", "arguments": {"x": secret}})
+    """Refusals repeat what they refuse, and cut it: each secret in one of them, and some in all."""
+    ways: list[Callable[[str], object]] = [
+        lambda secret: planted.refused("get_session_info", session_id=secret),
+        lambda secret: planted.refused("get_session_info", session_id="." * 60 + secret),
+        lambda secret: planted.refused("read_output", session_id="s", command_id=secret),
+        lambda secret: planted.refused("read_output", session_id="s", pattern="(" + secret),
+        lambda secret: planted.refused("create_session", name="n", shell=secret),
+        lambda secret: planted.refused("create_session", name="n", backend=secret),
+        lambda secret: planted.refused("create_session", name="n", working_directory="/" + secret),
+        lambda secret: planted.refused("create_session", name="n", env={"=" + secret: "v"}),
+        lambda secret: planted.call("list_sessions", **{secret: 1}),
+        lambda secret: planted.refused("resize_session", session_id="s", rows=secret, cols=[secret]),
+        lambda secret: planted.refused("interrupt_command", session_id="s", call_key=secret),
+        lambda secret: planted.client.ask("tools/call", {"name": secret, "arguments": {}}),
+        lambda secret: planted.client.ask("tools/call", {"name": 1, "arguments": secret}),
+        lambda secret: planted.client.ask("tools/cal", {"name": "list_sessions", "arguments": {"x": secret}}),
+    ]
+    for number, secret in enumerate((*SHAPED.values(), *PLAIN.values())):
+        ways[number % len(ways)](secret)
+    for secret in one_line()[::16]:
+        for way in ways:
+            way(secret)
     secret = SHAPED["github"]
     planted.run("true", call_key=secret)
     planted.refused("execute_command", session_id="s", command="false", call_key=secret)

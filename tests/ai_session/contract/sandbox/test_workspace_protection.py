@@ -40,11 +40,15 @@ class Project:
     def __init__(self, line: CommandLine, name: str = "project") -> None:
         self.line = line
         self.root = line.home / name
-        self.root.mkdir()
-        self.git("init", "-q", ".")
-        self.git("config", "user.name", "a")
-        self.git("config", "user.email", "a@b")
-        self.git("commit", "-q", "--allow-empty", "-m", "one")
+        made = line.home.parent / "repository-with-a-commit"
+        if not made.exists():
+            self.root.mkdir()
+            self.git("init", "-q", ".")
+            self.git("config", "user.name", "a")
+            self.git("config", "user.email", "a@b")
+            self.git("commit", "-q", "--allow-empty", "-m", "one")
+            self.root.rename(made)
+        shutil.copytree(made, self.root, symlinks=True)
 
     def git(self, *words: str) -> str:
         return subprocess.run(["git", *words], cwd=self.root, check=True, capture_output=True, text=True).stdout
