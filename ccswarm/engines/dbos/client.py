@@ -53,7 +53,8 @@ class Client:
 
     def _make(self, store: Store, limits: Limits) -> None:
         store.create()
-        self._limit(store, limits, "never_update")
+        if not store.has_queues((RUNS, TASKS)):
+            self._limit(store, limits, "never_update")
 
     def _limit(self, store: Store, limits: Limits, conflict: Any) -> None:
         """Store the limits of tasks. Runs have none: they wait for their tasks, and would keep these from starting."""
