@@ -46,8 +46,9 @@ ROOT = Path(__file__).parents[2]
 WORKING = """
 __main__ brains.playbook.plugin cli.configured_servers cli.live_view cli.logs cli.main cli.mcp_server cli.plan
 cli.run cli.serve cli.tools cli.watch cli.worker clients.mcp.connection clients.mcp.plugin
-engines.dbos.client engines.dbos.engine engines.dbos.plugin plan.check runs.app runs.service servers.mcp.dispatch
-servers.mcp.plugin servers.visionflow.plugin
+engines.dbos.client engines.dbos.engine engines.dbos.plugin plan.check runs.app runs.service
+servers.a2a.agentvault.calls servers.a2a.plugin servers.a2a.standard.jsonrpc servers.mcp.dispatch servers.mcp.plugin
+servers.visionflow.plugin
 """
 """The modules of ccswarm that import all that a verb, a worker and a server need; ai_session is loaded completely."""
 LATER = {
@@ -62,7 +63,10 @@ LATER = {
         "agentwire.http.access_token",
         "anyio._backends._asyncio",
         "dbos._sys_db_sqlite",
+        "encodings.idna",
         "typer._click.decorators",
+        "uvicorn.lifespan.off",
+        "uvicorn.protocols.http.h11_impl",
     ],
 }
 """Modules that programs import at their first use; a terminal's screen alone takes 0.2 s."""
