@@ -62,6 +62,22 @@ def test_links_and_named_files_exist(path: Path) -> None:
     assert missing + [name for name in named if not any(ROOT.glob(PLACEHOLDER.sub("*", name)))] == []
 
 
+def anchors(path: Path) -> set[str]:
+    """The anchors of a page's headings, as GitHub and the site make them."""
+    text = re.sub(r"^```.*?^```$", "", path.read_text(), flags=re.MULTILINE | re.DOTALL)
+    headings = re.findall(r"^#+ (.*)$", text, re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.strip().lower()).replace(" ", "-") for heading in headings}
+
+
+@pytest.mark.parametrize("path", DOCUMENTS, ids=name_of)
+def test_links_lead_to_headings_that_exist(path: Path) -> None:
+    links = re.findall(r"\]\(([^)\s:]*\.md|)#([^)\s]+)\)", path.read_text())
+    missing = [
+        f"{page}#{anchor}" for page, anchor in links if anchor not in anchors(path.parent / page if page else path)
+    ]
+    assert missing == []
+
+
 @pytest.mark.parametrize("path", DOCUMENTS, ids=name_of)
 def test_make_targets_exist(path: Path) -> None:
     targets = set(re.findall(r"^([a-z]+):", MAKEFILE, re.MULTILINE))
