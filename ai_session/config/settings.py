@@ -46,7 +46,7 @@ class SessionSettings(Section):
         description="Where terminals live: pty, tmux, or auto (tmux where a usable one is installed, else pty).",
     )
     shell: str = Field(
-        default="", description="bash, zsh, fish, posix or a path; empty takes $SHELL where it is supported, else bash."
+        default="", description="bash, zsh, fish, dash, … or a path; empty: $SHELL if it is supported, else bash."
     )
     user_rc: bool = Field(default=True, description="Read the user's own start files (.bashrc, .zshrc, config.fish).")
     rows: int = Field(default=50, ge=2, le=1000, description="Height of a new terminal.")
@@ -164,8 +164,9 @@ class SandboxSettings(Section):
             *("prod*.env", "secret*.env", "local.env", ".git-credentials", ".netrc", ".pgpass"),
             *("/*.pem", "/*.key"),
         ),
-        description="Files of the workspace that appear empty to a boxed shell: patterns as in .gitignore (a name alone"
-        " matches at any depth, one with a leading / at the top only, ! makes an exception).",
+        description="Files of the workspace that appear empty to a boxed shell if they exist when it starts: patterns"
+        " as in .gitignore (a name alone matches at any depth, one with a leading / at the top only, ! makes an"
+        " exception).",
     )
     protected: tuple[str, ...] = Field(
         default=(),

@@ -1,10 +1,13 @@
-"""What a new shell finds in its environment."""
+"""What a new shell finds in its environment, and which shells there are."""
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
-from ai_session.sessions.spec import SessionDefaults
+from ai_session.config.settings import SessionSettings
+from ai_session.sessions.spec import SessionDefaults, shell_named
 
 
 @pytest.mark.parametrize(
@@ -20,3 +23,10 @@ from ai_session.sessions.spec import SessionDefaults
 )
 def test_where_no_locale_is_set_text_is_utf_8(given: dict[str, str], language: str | None) -> None:
     assert SessionDefaults().environment(given, {}).get("LANG") == language
+
+
+def test_the_setting_names_shells_that_are_supported() -> None:
+    description = SessionSettings.model_fields["shell"].description or ""
+    named = re.findall(r"\w+", description.partition(" or ")[0])
+    assert len(named) > 2
+    assert {name for name in named if name not in shell_named(name).names} == set()
