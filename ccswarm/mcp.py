@@ -83,5 +83,5 @@ class McpClient:
 
     def _toolbox(self) -> Toolbox:
         if not self._opened:
-            raise UsageInvalid("the client is not open", suggestion="async with McpClient(…) as client:")
+            raise UsageInvalid("the client is not open", suggestion="use it in: async with McpClient(…) as client:")
         return self._opened[1]

@@ -50,7 +50,9 @@ class Demo:
 
     async def call(self, tool: str, **arguments: Any) -> dict[str, Any]:
         """Call a tool and print its text; return its structured content with ``is_error`` and ``text``."""
-        shown = ", ".join(f"{name}={value!r}" for name, value in arguments.items() if name != "session_id")
+        shown = ", ".join(
+            f"{name}={value!r}" for name, value in arguments.items() if value != self.session or name == "name"
+        )
         print(f"  {tool}({shown})")
         started = time.perf_counter()
         result = await self.client.call_tool(tool, arguments)

@@ -14,7 +14,7 @@ SERVERS = {
 }
 HINTS = {
     "readOnlyHint": "It only reads.",
-    "destructiveHint": "It ends or destroys something.",
+    "destructiveHint": "It may end or destroy something.",
     "idempotentHint": "A second call with the same arguments changes nothing more.",
     "openWorldHint": "It may reach the network.",
 }
@@ -64,7 +64,7 @@ def _schema(heading: str, schema: Facts) -> list[str]:
 
 def _kind(value: Facts) -> str:
     if "enum" in value:
-        return " · ".join(f"`{choice}`" for choice in value["enum"])
+        return " · ".join(f"`{choice}`" for choice in value["enum"] if choice)
     kind = value.get("type", "any")
     if kind == "array":
         return f"list of {_kind(value.get('items', {}))}"

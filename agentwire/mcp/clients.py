@@ -1,4 +1,5 @@
-"""The files in which MCP clients configure their servers; an entry is edited without changing anything else."""
+"""The files in which MCP clients configure their servers. An entry is edited without changing any other setting: TOML
+keeps its text, JSON is formatted again."""
 
 from __future__ import annotations
 

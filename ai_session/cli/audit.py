@@ -136,7 +136,9 @@ def _log(directory: Path | None, as_json: bool, remembered: Anchor | None = None
     for candidate in candidates:
         if files.segments(candidate):
             return candidate
-    error = AiSessionError(f"no audit log in {candidates[0]}", suggestion="nothing was recorded yet")
+    error = AiSessionError(
+        f"no audit log in {candidates[0]}", suggestion="nothing has been recorded yet; --directory names another log"
+    )
     if remembered:
         error = AuditBroken(
             f"the log in {candidates[0]} is gone; it had {remembered.seq} records", suggestion=_removal_hint()
@@ -180,7 +182,9 @@ def _anchor(text: str) -> Anchor:
 
     seq, _, head = text.partition(":")
     if not seq.isdigit() or len(head) != 64:
-        raise InvalidArguments(f"{text[:80]!r} is not an anchor", suggestion="a number, a colon, 64 hexadecimal digits")
+        raise InvalidArguments(
+            f"{text[:80]!r} is not an anchor", suggestion="write SEQ:HEAD: a number, a colon and 64 hexadecimal digits"
+        )
     return Anchor(int(seq), head.lower())
 
 

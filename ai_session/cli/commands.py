@@ -56,11 +56,10 @@ def exec_(
 ) -> None:
     """Run a command in a session and return its exit code.
 
-    Output is shown as it comes. Piped input becomes the command's; when it asks for more on a terminal, type it here. A
-    program that draws the whole screen does so here, and ctrl-] leaves it running.
-    Without a terminal nobody can, and a command that asks is left running (exit code 124) unless --timeout says how
-    long to wait. Ctrl-C interrupts the command (exit code 130); a second one leaves it running. Put -- before a command
-    with options: ai-session exec build -- make -j4
+    Output is shown as it arrives, and piped input becomes the command's. On a terminal, answer its questions and use
+    full-screen programs here; ctrl-] leaves it running. Without a terminal, a command that waits for input is left
+    running (exit code 124), unless --timeout says how long to wait. Ctrl-C interrupts the command (exit code 130); a
+    second one leaves it running. Put -- before a command with options: ai-session exec build -- make -j4
     """
     try:
         text = command[0] if len(command) == 1 else shlex.join(command)

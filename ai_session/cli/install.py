@@ -34,7 +34,7 @@ def install(
     ] = False,
     as_json: Json = False,
 ) -> None:
-    """Add this server to a client's configuration; the rest of it is unchanged, and a backup is kept next to it."""
+    """Add this server to a client's configuration; its other settings stay, and a backup is kept next to it."""
     launch = ("ai-session", SERVE) if relative else launch_line()
     location = find_location(all_locations(), client, scope, InvalidArguments)
     add(location, launch, "run commands", show=show, dry_run=dry_run, as_json=as_json)

@@ -51,7 +51,7 @@ def enrol(as_json: Json = False) -> None:
 
 @app.command()
 def remove(as_json: Json = False) -> None:
-    """Let no signature count any more: requires the passphrase, or a terminal of this machine."""
+    """Remove the key, so that no signature counts any more. Requires the passphrase, or a terminal of this machine."""
     with connect() as client:
 
         def act() -> Act:

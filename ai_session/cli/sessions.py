@@ -168,7 +168,7 @@ def share(
     nobody: Annotated[bool, Option("--nobody", help="Only its owner, and you.")] = False,
     as_json: Json = False,
 ) -> None:
-    """Let others use a session. Agents of a swarm and users over HTTP see only their own otherwise."""
+    """Let others use a session. Otherwise agents of a swarm and users over HTTP see only their own."""
     if bool(names) == nobody:
         raise InvalidArguments(
             "share with whom?", suggestion="name agent:NAME, user:NAME, run:ID, everyone: --nobody ends it"

@@ -114,7 +114,7 @@ class Terminal:
                 self.show("The two differ.")
             else:
                 return chosen
-        raise InvalidArguments("no passphrase was set", suggestion="run it again")
+        raise InvalidArguments("no passphrase was set", suggestion="run the command again")
 
     def _write(self, text: str) -> None:
         data = text.encode(errors="replace")
@@ -132,7 +132,7 @@ def _unlock(tty: Terminal, line: str) -> PrivateKey:
         if key.public == enrolled:
             return key
         tty.show("That is not the passphrase.")
-    raise InvalidArguments("that was not the passphrase; nothing was signed", suggestion="run it again")
+    raise InvalidArguments("that was not the passphrase; nothing was signed", suggestion="run the command again")
 
 
 def _sign(key: PrivateKey, act: Act, facts: Mapping[str, Any]) -> dict[str, str]:

@@ -322,7 +322,9 @@ class Sandbox:
                 )
         for path in profile.readable:
             if reason := self._why_unsafe(path):
-                raise SandboxRefused(f"{path!r} cannot be shown in a box: {reason}", suggestion="use a part of it")
+                raise SandboxRefused(
+                    f"{path!r} cannot be shown in a box: {reason}", suggestion="name a directory inside it"
+                )
 
     def _why_not_writable(self, path: str, home: str) -> str:
         if home and _holds(path, os.path.realpath(home)):

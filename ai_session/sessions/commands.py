@@ -275,9 +275,9 @@ def occupied(name: str, program: str) -> SessionBusy:
 def at_prompt_work(name: str, seconds: float) -> SessionBusy:
     """Return the error for a session whose shell has been busy between two commands for so many seconds."""
     return SessionBusy(
-        f"the shell of {name!r} has been at work on its prompt for {seconds:.0f} s",
-        suggestion="wait, if its prompt takes that long; if it never appears, because PROMPT_COMMAND or PS1 fails "
-        "each time or loops, close_session, and create it again",
+        f"the shell of {name!r} has been preparing its prompt for {seconds:.0f} s",
+        suggestion="wait if its prompt takes that long; if it never appears, for example because PROMPT_COMMAND or PS1 "
+        "fails or loops, use close_session and create the session again",
     )
 
 

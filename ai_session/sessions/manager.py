@@ -215,8 +215,8 @@ class SessionManager:
         if len(self._names) >= most:
             raise LimitReached(
                 f"{len(self._names)} sessions exist, which is the limit",
-                suggestion="close_session one that is not needed; session.max_sessions in the configuration sets the"
-                " limit",
+                suggestion="close one that is not needed, with close_session; session.max_sessions in the configuration"
+                " sets the limit",
             )
         shares = () if request.person else widening(request.owner)
         for whose in reversed(shares):
@@ -225,7 +225,7 @@ class SessionManager:
             if count >= most:
                 raise LimitReached(
                     f"{count} sessions belong to {whose or 'this user'}, the limit for one owner",
-                    suggestion="close_session one that is not needed; session.max_sessions_per_owner in the"
+                    suggestion="close one that is not needed, with close_session; session.max_sessions_per_owner in the"
                     " configuration sets the limit",
                 )
 

@@ -65,10 +65,10 @@ class VisibleSessions:
             raise SessionNotFound(
                 f"session {reference[:80]!r} was closed: {why}", suggestion="create_session opens another"
             )
-        known = ", ".join(repr(s.spec.name) for s in self.all()[:10]) or "none"
+        known = ", ".join(repr(s.spec.name) for s in self.all()[:10])
         raise SessionNotFound(
-            f"no session {reference[:80]!r}; open sessions: {known}",
-            suggestion="use one of these names, or create_session first (sessions end when closed)",
+            f"no session {reference[:80]!r}; open sessions: {known or 'none'}",
+            suggestion="use one of these names, or call create_session" if known else "call create_session first",
         )
 
     async def work(self, steps: Steps[Result]) -> Result:

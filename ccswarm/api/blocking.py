@@ -167,7 +167,7 @@ class McpClient:
 
     def _call(self, function: Callable[[], Coroutine[Any, Any, T]]) -> T:
         if not self._portal:
-            raise UsageInvalid("the client is not open", suggestion="with McpClient(…) as client:")
+            raise UsageInvalid("the client is not open", suggestion="use it in: with McpClient(…) as client:")
         return self._portal.call(function)
 
 

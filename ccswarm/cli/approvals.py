@@ -86,7 +86,7 @@ def approve(
     scopes: dict[questions.Scope, bool] = {"command": command, "tool": tool, "run": run}
     wider: list[questions.Scope] = [scope for scope, wanted in scopes.items() if wanted]
     if len(wider) > 1:
-        raise UsageInvalid("use only one of --command, --tool and --run", suggestion="give one")
+        raise UsageInvalid("use only one of --command, --tool and --run", suggestion="leave the others out")
     answer = Answer("Agreed to", reason, approved=True, scope=wider[0] if wider else None)
     _answer(lambda app: find(question, app), answer, config, as_json)
 

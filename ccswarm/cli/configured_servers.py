@@ -32,5 +32,5 @@ def servers_of(settings: Settings, wanted: Collection[str]) -> list[ServerSettin
 def unknown(what: str, name: str, names: Sequence[str]) -> UsageInvalid:
     """Return the error about an unknown name."""
     near = difflib.get_close_matches(name, names, n=1)
-    hint = f"did you mean {near[0]}?" if near else f"there is: {', '.join(names)}" if names else "ccswarm init"
+    hint = f"did you mean {near[0]}?" if near else f"use one of: {', '.join(names)}" if names else "ccswarm init"
     return UsageInvalid(f"there is no {what} {name!r}", suggestion=hint)

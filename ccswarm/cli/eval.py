@@ -87,7 +87,7 @@ def evaluate(
     tries, left_out = runner.tries_of(cases, entrants, repeat, only or ())
     if not tries:
         why = sorted({one["why"] for one in left_out})
-        raise UsageInvalid(f"nothing to evaluate: {'; '.join(why)}", suggestion="--brain, --agent, --only")
+        raise UsageInvalid(f"nothing to evaluate: {'; '.join(why)}", suggestion="check --brain, --agent and --only")
     _refuse_unable(tries)
     about = {
         "ccswarm": __version__,
@@ -188,7 +188,7 @@ def _available(loaded: Loaded) -> str:
 
 def _require(what: str, names: Sequence[str], known: Sequence[str]) -> None:
     if unknown := [name for name in names if name not in known]:
-        raise UsageInvalid(f"there is no {what} {unknown[0]!r}", suggestion=f"one of: {', '.join(known)}")
+        raise UsageInvalid(f"there is no {what} {unknown[0]!r}", suggestion=f"use one of: {', '.join(known)}")
 
 
 def _proving_entrants(shell: str) -> list[Entrant]:
@@ -212,7 +212,7 @@ def _agent(brain: str, shell: str) -> Any:
     try:
         return AgentSettings(name=brain, brain=brain, grants=(f"{shell}.*",), settings=settings)
     except ValidationError:
-        raise UsageInvalid(f"{brain!r} is not a brain", suggestion="playbook, llm or cli") from None
+        raise UsageInvalid(f"{brain!r} is not a brain", suggestion="use playbook, llm or cli") from None
 
 
 def _entrants(loaded: Loaded, agents: list[str], brains: list[str]) -> list[Entrant]:

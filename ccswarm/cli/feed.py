@@ -151,7 +151,7 @@ def _text(params: Params, name: str, default: str | None = None) -> str:
 def _list(params: Params, config: Path | None) -> dict[str, Any]:
     limit = params.get("limit", MOST_RUNS)
     if not isinstance(limit, int) or limit < 1:
-        raise UsageInvalid("limit should be a number, at least 1", suggestion=f"{MOST_RUNS}")
+        raise UsageInvalid("limit should be a number, at least 1", suggestion=f"use a number up to {MOST_RUNS}")
     return read_store(config, partial(_list_runs, limit))
 
 
@@ -239,7 +239,7 @@ def _answer(params: Params, config: Path | None) -> dict[str, Any]:
     approved = params["approved"] is True
     wider: questions.Scope | None = next((one for one in WIDER if one == scope), None)
     if scope != "once" and not (wider and approved):
-        raise UsageInvalid(f"no such scope: {scope!r}", suggestion=f"once, {', '.join(WIDER)}")
+        raise UsageInvalid(f"no such scope: {scope!r}", suggestion=f"use once, {', '.join(WIDER)}")
     answer = approvals.Answer("Agreed to" if approved else "Refused", reason, approved=approved, scope=wider)
     question = _text(params, "question")
     return _decision(*approvals.give_answer(lambda app: approvals.find(question, app), answer, config))

@@ -39,7 +39,7 @@ def install(
     show: Annotated[bool, Option("--print", help="Print the entry, to be added by hand.")] = False,
     as_json: Json = False,
 ) -> None:
-    """Add the swarm to a client's configuration; everything else in it stays, and a backup is written next to it.
+    """Add the swarm to a client's configuration; its other settings stay, and a backup is kept next to it.
 
     Exit codes: 0 it is there, 2 the client's file cannot be edited, or no such scope.
     """

@@ -81,7 +81,7 @@ async def _result(text: str, task: str, view: StoreView) -> dict[str, Any]:
     run, facts = await run_and_facts(view.store, await run_id_of(view.store, text, view.project))
     tasks: Mapping[str, Mapping[str, Any]] = facts["tasks"]
     if task and task not in tasks:
-        raise UsageInvalid(f"the run has no task {task!r}", suggestion=f"there is: {', '.join(tasks)}")
+        raise UsageInvalid(f"the run has no task {task!r}", suggestion=f"use one of: {', '.join(tasks)}")
     name = task or last_task(run, tasks)
     one = tasks.get(name) or {"status": facts["status"], "summary": facts["error"], "result": None}
     shown = {"status": one["status"], "summary": one.get("summary") or "", "over": is_over(one)}

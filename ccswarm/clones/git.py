@@ -488,7 +488,7 @@ def _too_much(command: str, out: OutOfBounds) -> WorkRefused:
     if command in COMPARES:
         return WorkRefused(
             f"git cannot evaluate the .gitignore and .gitattributes files: {command} {out}",
-            suggestion="write their patterns with fewer stars",
+            suggestion="use fewer * in their patterns",
         )
     return WorkRefused(
         f"the tree contains too many or too large files: {command} {out}",

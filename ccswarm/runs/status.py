@@ -193,7 +193,7 @@ async def require_task(store: Store, run_id: str, task: str) -> None:
     payload: dict[str, Any] = (await store.status(run_id)).payload or {}
     names = [str(one["id"]) for one in payload.get("plan", {}).get("tasks", ())]
     if task.partition(".")[0] not in names:
-        raise UsageInvalid(f"the run has no task {task!r}", suggestion=f"there is: {', '.join(names)}")
+        raise UsageInvalid(f"the run has no task {task!r}", suggestion=f"use one of: {', '.join(names)}")
 
 
 async def unfinished_tasks(store: Store) -> list[Execution]:

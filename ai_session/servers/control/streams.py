@@ -50,7 +50,7 @@ class Streams:
         window = number(params, "window_bytes", LEAST_WINDOW_BYTES, MOST_WINDOW_BYTES, USUAL_WINDOW_BYTES)
         if len(self._cursors) >= MOST_STREAMS:
             raise LimitReached(
-                f"{MOST_STREAMS} streams are open, the limit for one connection", suggestion="close some"
+                f"{MOST_STREAMS} streams are open, the limit for one connection", suggestion="close some of them first"
             )
         person = await person_of(self._connection)
         cursor = await person.look(

@@ -111,7 +111,7 @@ async def call_tool(ctx: Context, params: CallToolRequestParams) -> CallToolResu
         answer = await call(client.workbench, params.name, params.arguments or {})
     except UnknownTool as problem:
         names = ", ".join((*BY_NAME, *_project_tools(client)))
-        raise MCPError(INVALID_PARAMS, f"{problem.message}; there is: {names}") from None
+        raise MCPError(INVALID_PARAMS, f"{problem.message}; use one of: {names}") from None
     except SwarmError as problem:
         facts = {"code": problem.code, "message": problem.message, "suggestion": problem.suggestion}
         text = f"error {problem.code}: {problem.message}"

@@ -66,7 +66,7 @@ BY_NAME = {prompt.name: prompt for prompt in PROMPTS}
 def fill(name: str, arguments: Mapping[str, str] | None) -> tuple[SwarmPrompt, str]:
     """Return the prompt with that name, and its text with the argument. Raises InvalidArguments."""
     if name not in BY_NAME:
-        raise InvalidArguments(f"there is no prompt {name[:80]!r}", suggestion=f"there is: {', '.join(BY_NAME)}")
+        raise InvalidArguments(f"there is no prompt {name[:80]!r}", suggestion=f"use one of: {', '.join(BY_NAME)}")
     prompt = BY_NAME[name]
     given = str((arguments or {}).get(BY_NAME[name].argument, "")).strip()
     if not given:

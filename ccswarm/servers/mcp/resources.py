@@ -53,7 +53,7 @@ async def page(workbench: Workbench, cursor: str) -> tuple[list[Resource], str]:
         found = await listed((await workbench.reading()).engine, MOST_LISTED)
     ids = [run.id for run in found]
     if cursor and cursor not in ids:
-        raise InvalidArguments("no such cursor", suggestion="begin without one")
+        raise InvalidArguments("no such cursor", suggestion="leave the cursor out to begin at the start")
     start = ids.index(cursor) + 1 if cursor else 0
     shown = ids[start : start + RUNS_ON_A_PAGE]
     resources = [] if cursor else [Resource(LIST, "runs", "The runs, newest first", "application/json")]

@@ -179,7 +179,8 @@ class Calls:
         agents = {agent.name: agent for agent in self._settings.agents}
         if name and name not in agents:
             raise UsageInvalid(
-                f"there is no agent {name[:80]!r}", suggestion=f"there is: {', '.join(agents) or 'none'}"
+                f"there is no agent {name[:80]!r}",
+                suggestion=f"use one of: {', '.join(agents)}" if agents else "configure an agent",
             )
         if name or len(agents) == 1:
             return agents[name or next(iter(agents))], ""

@@ -146,7 +146,7 @@ async def test_a_prompt_that_never_comes_is_said_and_nothing_is_typed(manager: S
         session = await manager.create(request(shell, shell=shell))
         assert await run(session, command) == Result("", 0, "finished"), shell
         for _ in range(2):
-            with pytest.raises(SessionBusy, match="at work on its prompt"):
+            with pytest.raises(SessionBusy, match="preparing its prompt"):
                 await session.begin("echo never", command_id="next")
             assert session.state() is SessionState.RUNNING
         await manager.close(session)

@@ -87,8 +87,8 @@ def test_what_a_run_came_to_ends_it_and_can_be_asked_for_again(home: Path) -> No
     one = verbs.json("result", "last", "one")
     assert (one["task"], one["status"], one["over"]) == ("one", "succeeded", True)
     assert verbs.json("result")["task"] == "two"
-    assert "there is: one, two" in verbs.run("result", "last", "three", code=2).err
-    assert "there is: one, two" in verbs.run("transcript", "last", "three", code=2).err
+    assert "use one of: one, two" in verbs.run("result", "last", "three", code=2).err
+    assert "use one of: one, two" in verbs.run("transcript", "last", "three", code=2).err
     verbs.rewrite(BASE + task("bad", FAIL, more='agent = "ada"'))
     verbs.run("run", code=1)
     said = verbs.run("result", code=1)

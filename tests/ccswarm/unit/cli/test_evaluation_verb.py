@@ -52,14 +52,14 @@ def test_a_suite_is_a_file_or_a_name(verbs: Verbs) -> None:
     )
     for name in ("mine", "config/suites/mine.toml"):
         wrong = error(verbs, name, "--only", "on")
-        assert (wrong["message"], wrong["suggestion"]) == ("there is no case 'on'", "one of: one, two")
+        assert (wrong["message"], wrong["suggestion"]) == ("there is no case 'on'", "use one of: one, two")
     (verbs.home / "bad.toml").write_text(SUITE + "gatez = []\n")
     assert "[cases.two] gatez is not known (did you mean gates?)" in error(verbs, "bad.toml")["message"]
 
 
 def test_who_cannot_be_tried_is_told(verbs: Verbs) -> None:
     wrong = error(verbs, "mine", "--agent", "eve")
-    assert (wrong["message"], wrong["suggestion"]) == ("there is no agent 'eve'", "one of: ada, cyd, bob")
+    assert (wrong["message"], wrong["suggestion"]) == ("there is no agent 'eve'", "use one of: ada, cyd, bob")
     assert error(verbs, "mine", "--agent", "bob")["message"].startswith("bob would ask a person")
     assert error(verbs, "mine", "--agent", "cyd")["message"].startswith("bob would ask a person")
     assert error(verbs, "mine", "--brain", "no/brain")["message"] == "'no/brain' is not a brain"

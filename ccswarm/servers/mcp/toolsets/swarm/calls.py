@@ -56,7 +56,7 @@ Given = Mapping[str, Any]
 async def call(workbench: Workbench, name: str, arguments: Given) -> Answer:
     """Call a tool. Raises SwarmError: UnknownTool, InvalidArguments with every problem, and what the tool raises."""
     if name not in BY_NAME:
-        raise UnknownTool(f"there is no tool {name[:80]!r}", suggestion=f"there is: {', '.join(BY_NAME)}")
+        raise UnknownTool(f"there is no tool {name[:80]!r}", suggestion=f"use one of: {', '.join(BY_NAME)}")
     if problem := BY_NAME[name].arguments.problem(arguments):
         raise InvalidArguments(problem, suggestion=f"see the input schema of {name}")
     try:
@@ -279,7 +279,7 @@ async def read_result(workbench: Workbench, given: Given) -> Answer:
     facts, task = await facts_of(app.engine, run_id), given.get("task", "")
     if task and task not in facts["tasks"]:
         names = ", ".join(facts["tasks"])
-        raise InvalidArguments(f"the run has no task {task[:80]!r}", suggestion=f"there is: {names}")
+        raise InvalidArguments(f"the run has no task {task[:80]!r}", suggestion=f"use one of: {names}")
     status = facts["tasks"][task]["status"] if task else facts["status"]
     return page_answer(run_id, task, status, result_of(facts, task), given.get("offset", 0))
 

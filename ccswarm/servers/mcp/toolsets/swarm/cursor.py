@@ -19,7 +19,7 @@ class Position:
         found = CURSOR.match(cursor or "0")
         if not found:
             raise InvalidArguments(
-                f"{cursor[:80]!r} is not a cursor", suggestion="pass one that run_events answered with"
+                f"{cursor[:80]!r} is not a cursor", suggestion="pass a cursor that run_events returned"
             )
         self._run = run
         self._counts = {run: int(found[1])}
