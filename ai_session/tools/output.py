@@ -43,7 +43,13 @@ class ReadOutput(Arguments):
     ] = ""
     offset: Annotated[int, Field(ge=0, description="Read on from this byte (next_offset of an earlier result).")] = -1
     tail_lines: Annotated[int, Field(ge=1, le=100_000, description="Only the last lines.")] = 0
-    pattern: Annotated[str, Field(max_length=1000, description="Regular expression (RE2): only matching lines.")] = ""
+    pattern: Annotated[
+        str,
+        Field(
+            max_length=1000,
+            description=f"Regular expression (RE2): matching lines and {CONTEXT_LINES} around each, with offsets.",
+        ),
+    ] = ""
     wait_for: Annotated[
         Literal["", "finish", "pattern", "output", "input"],
         Field(
