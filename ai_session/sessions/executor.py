@@ -27,6 +27,9 @@ LINE_END = b"\n"
 RETURN = b"\r"
 """The byte that ends a line in a line editor, also where a person has given the newline another meaning."""
 
+CLEARS = b"\x1e\x15"
+"""The keys that clear a line in a line editor before we type there."""
+
 OLDEST = "4.4.0(1)"
 """The version assumed of a bash whose version is not known."""
 
@@ -90,8 +93,18 @@ class Executor:
         session.quiet_from = -1
         traced = "x" in session.at.flags
         trigger = session.shell.trigger(ready=session.at.ready and session.shell.line_editor, traced=traced)
-        self.type_line(trigger + more)
+        self.type_line(self.after_clearing(trigger) + more)
         session.at.ready = False
+
+    def after_clearing(self, line: bytes) -> bytes:
+        """Return ``line``, which begins with keys that clear the line editor, with the terminal's own key after them if
+        the terminal edits lines itself. That drops those keys, too: they would be part of the line."""
+        session = self._session
+        assert session.terminal is not None
+        bare = line.lstrip(CLEARS)
+        editor = session.shell.line_editor and bare != line
+        kill = terminal_device.line_killer(session.terminal.tty) if editor else None
+        return line if kill is None else line.removesuffix(bare) + (kill or session.interrupt_key()) + bare
 
     def type_line(self, line: bytes) -> None:
         """Type a line of the session's own."""

@@ -237,7 +237,14 @@ class SessionFacts:
         ours = running is not None and not running.typed and not running.started and self.at.incomplete
         typed = running is not None and running.typed
         of_person = typed or (self.at.human_line and not ours) or (by_person and running is None)
-        seen = self.process.evidence(self.shell, self.log.end, may_read=of_person == by_person, by_person=by_person)
+        seen = self.process.evidence(
+            self.shell,
+            self.log.end,
+            may_read=of_person == by_person,
+            by_person=by_person,
+            # What would read a line for a command has not begun.
+            unedited=running is not None and not running.typed and not running.started,
+        )
         return replace(seen, at_prompt=False) if seen.at_prompt and not self._complete(by_person) else seen
 
     def _complete(self, by_person: bool) -> bool:

@@ -43,8 +43,8 @@ class Evidence:
     with nothing unread: at its prompt, or for a command that reads with the shell's own line editor. ``executing``: it
     has the command file open; None if this shell does not keep it open. ``replaced``: it is not the program that was
     started. ``stopped``: by a signal. ``printed``: the end of its output. ``at_prompt``: it reads at the position in
-    its program at which it reads its prompt; no command reads there. ``switches``: how often it went to sleep, which
-    shows whether it has read what was typed.
+    its program at which it reads its prompt; no command reads there. ``edited``: if it reads, it does so with its line
+    editor, or has none. ``switches``: how often it went to sleep, which shows whether it has read what was typed.
     """
 
     leads: bool
@@ -54,6 +54,7 @@ class Evidence:
     replaced: bool
     printed: int
     at_prompt: bool = False
+    edited: bool = True
     switches: int = 0
 
 
@@ -64,6 +65,8 @@ UNKNOWN = ()
 """For a shell that cannot be asked, when nothing shows that it is at its prompt."""
 
 NOT_STARTED = (*ASKED, Step.CLEAR, Step.REINTEGRATE, Step.RESTORE, Step.GIVE_UP)
+UNEDITED = NOT_STARTED[len(ASKED) :]
+"""Without the line editor no key is answered."""
 
 
 class Recovery:
@@ -139,5 +142,5 @@ class Recovery:
         if seen.executing is False or (started and seen.at_prompt) or self._answered or (self.prompt and not answers):
             return PROVEN
         if started:
-            return ASKED if answers else UNKNOWN
-        return NOT_STARTED
+            return ASKED if answers and seen.edited else UNKNOWN
+        return NOT_STARTED if seen.edited else UNEDITED

@@ -126,18 +126,22 @@ class ShellProcess:
                 return (shell if not replaced or processes.controls_jobs(pid) else None), replaced
         return None, True
 
-    def evidence(self, began_as: Shell, printed: int, *, may_read: bool, by_person: bool) -> Evidence:
+    def evidence(
+        self, began_as: Shell, printed: int, *, may_read: bool, by_person: bool, unedited: bool = False
+    ) -> Evidence:
         """Return the evidence of whether it runs something: a command of ours, or with ``by_person`` a typed line.
 
         ``printed`` is the end of its output; with ``may_read`` False, whether it reads its terminal is not checked.
+        ``unedited``: nothing but a prompt reads lines without the line editor now.
         """
         pid = self.pid
         stopped, leads = processes.stopped(pid), foreground.leads(pid)
-        reads, executing, replaced, at_prompt = False, None, False, False
+        reads, executing, replaced, at_prompt, edited = False, None, False, False, True
         if leads and may_read and foreground.reads(pid, self._terminal.tty):
             shell, replaced = self.present(began_as)
+            edited = shell is None or not shell.line_editor or self.edits_lines()
             edits = shell is not None and (
-                self.edits_lines() or (replaced and self.reads_unedited())
+                edited or ((replaced or unedited) and self.reads_unedited())
                 if shell.line_editor
                 else (not by_person or self._reads_as_prompt(shell))
             )
@@ -154,5 +158,6 @@ class ShellProcess:
             replaced=replaced,
             printed=printed,
             at_prompt=at_prompt,
+            edited=edited,
             switches=processes.switches(pid) if reads else 0,
         )

@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 from ai_session.sessions import commands
 from ai_session.sessions.commands import RunningCommand
-from ai_session.sessions.executor import RETURN, Executor
+from ai_session.sessions.executor import CLEARS, RETURN, Executor
 from ai_session.sessions.facts import (
     ANSWER_SECONDS,
     SessionFacts,
@@ -28,9 +28,6 @@ FILES = 64
 
 SPARE_FILES = 2
 """A shell that has fewer files left, and does not answer, may open more."""
-
-CLEARS = b"\x1e\x15"
-"""The keys that clear a line in a line editor before we type there."""
 
 LEAVE_SECONDS = 0.5
 """How long a shell that is ended may take to leave by itself."""
@@ -165,8 +162,9 @@ class Watchdog:
             question = session.shell.write_line_probe(session.files, status=step is Step.PROBE)
         else:
             question = session.shell.write_probe(session.files, running.record.seq, aborted, running.asks)
-        # A key of the line editor's would be part of the line.
-        self._executor.type_line(question if edited else question.lstrip(CLEARS))
+        if not edited:
+            question = self._executor.after_clearing(question) if session.shell.line_editor else question.lstrip(CLEARS)
+        self._executor.type_line(question)
         session.at.ready = False
 
     def probe_end(self) -> None:

@@ -5,16 +5,17 @@ if \builtin shopt -q expand_aliases; then __ais_A=1; else __ais_A=; fi
 \builtin shopt -u expand_aliases
 case $- in *a*) builtin set +a; __ais_a=1 ;; *) __ais_a= ;; esac
 # d: the session's directory, f: its command file, r: sequence number of the command that runs, l: last status, k: its
-# end was reported just now, j: the first prompt hook ran, u: the person's EXIT trap, E: there is a line editor, le: the
-# command that ended last and how, ab: the one that was open when this was read again, A: aliases were on. y: $_ for the
-# next command, i: what assigns PIPESTATUS for it, I: the pipeline that does, c: its text, then its alias, where it runs
-# as if typed, J: how a text ended, Y: its PIPESTATUS. X: tracing is on, and off for us. 4: PS4 at the prompt, 5: PS4 when we took over, 9: the expression that takes it away:
-# expansions are not traced, so the person's PS4 is evaluated neither for the trigger nor for us. z: always empty. g:
-# traps may have changed, T: what the last prompt hook evaluates, D: the person's DEBUG trap, which is run from ours, W:
-# what sets that, C: the mark of the prompt, B: the same where it is to be shown. M: expands to how many lines have begun,
-# N: that and how many there are in the history, with one that is not complete, at the prompt.
+# end was reported just now, j: the first prompt hook ran, u: the person's EXIT trap, le: the command that ended last
+# and how, ab: the one that was open when this was read again, A: aliases were on. y: $_ for the next command, i: what
+# assigns PIPESTATUS for it, I: the pipeline that does, c: its text, then its alias, where it runs as if typed, J: how a
+# text ended, Y: its PIPESTATUS. X: tracing is on, and off for us. 4: PS4 at the prompt, 5: PS4 when we took over, 9:
+# the expression that takes it away: expansions are not traced, so the person's PS4 is evaluated neither for the trigger
+# nor for us. z: always empty. g: traps may have changed, T: what the last prompt hook evaluates, D: the person's DEBUG
+# trap, which is run from ours, W: what sets that, C: the mark of the prompt, B: the same where it is to be shown. M:
+# expands to how many lines have begun, N: that and how many there are in the history, with one that is not complete, at
+# the prompt.
 __ais_ab=${__ais_r-}
-__ais_d=@DIR@ __ais_f=@DIR@/c __ais_r= __ais_l=0 __ais_k= __ais_j= __ais_u= __ais_E=
+__ais_d=@DIR@ __ais_f=@DIR@/c __ais_r= __ais_l=0 __ais_k= __ais_j= __ais_u=
 __ais_y= __ais_i=0 __ais_I= __ais_c= __ais_X= __ais_4= __ais_9=0 __ais_z= __ais_g=1 __ais_T= __ais_D= __ais_W=
 __ais_M='\#' __ais_N=
 # What is known of one that was open stays known.
@@ -25,7 +26,7 @@ __ais_C=$'\e]7777;@N@;B\a'
 __ais_B=$'\e]7777;@N@;B\a' __ais_P=$'\e]7777;@N@;P\a' __ais_L=$'\e]7777;@N@;L\a'
 # PS1, PS2 and PS0 name variables, so that an exported prompt carries no nonce to children.
 if builtin shopt -q promptvars; then
-  __ais_1='\[${__ais_E:+$__ais_B}\]' __ais_2='\[${__ais_E:+$__ais_L}\]' __ais_0='${__ais_P-}'
+  __ais_1='\[${__ais_B-}\]' __ais_2='\[${__ais_L-}\]' __ais_0='${__ais_P-}'
 else
   __ais_1=$'\\[\e]7777;@N@;B\a\\]' __ais_2=$'\\[\e]7777;@N@;L\a\\]' __ais_0=$__ais_P
 fi
@@ -258,7 +259,6 @@ __ais_h() {
   case ${PS0@a}${PS1@a}${PS2@a}${PROMPT_COMMAND@a}${HISTCONTROL@a} in
   *[iucl]*) builtin declare -g +i +u +c +l PS0 PS1 PS2 PROMPT_COMMAND HISTCONTROL 2>/dev/null || builtin : ;;
   esac
-  if [[ -o emacs || -o vi ]]; then __ais_E=1; else __ais_E=; fi
   if [[ ${PS1@a} != *r* && ${PS1-} != *"$__ais_1"* ]]; then PS1=${PS1-}$__ais_1; fi
   if [[ ${PS2@a} != *r* && ${PS2-} != *"$__ais_2"* ]]; then PS2=${PS2-}$__ais_2; fi
   if [[ ${PS0@a} != *r* && ${PS0-} != *"$__ais_0"* ]]; then PS0=$__ais_0${PS0-}; fi

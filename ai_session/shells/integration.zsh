@@ -208,6 +208,8 @@ __ais_h() {
   builtin zle -N __ais_a
   builtin bindkey '\e[7777z' __ais_a
   builtin bindkey -M vicmd '\e[7777z' __ais_a
+  # Without the line editor the last prompt hook comes right before the prompt.
+  if [[ ! -o zle && $#funcstack == 1 && -z $__ais_R ]]; then __ais_m B; fi
   builtin return $s
 } 2>/dev/null
 # The line editor is ready. A hook of the person's own runs first; it may call us in turn.

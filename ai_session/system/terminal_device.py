@@ -116,6 +116,19 @@ def quoted(tty: str, line: bytes) -> bytes:
     return line
 
 
+def line_killer(tty: str) -> bytes | None:
+    """Return the key that drops an incomplete line, if the terminal itself edits lines; None if a program does."""
+    try:
+        with _open(tty, os.O_RDONLY) as fd:
+            modes = termios.tcgetattr(fd)
+    except (OSError, termios.error):
+        return None
+    if not modes[3] & termios.ICANON:
+        return None
+    key: bytes = modes[6][termios.VKILL]
+    return b"" if key in (b"\0", b"\xff") else key
+
+
 def has_letters_as_keys(tty: str) -> bool:
     """Report whether a printable character is a key of the terminal now."""
     try:

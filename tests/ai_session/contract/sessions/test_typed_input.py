@@ -134,6 +134,26 @@ async def test_a_half_typed_line_is_dropped_and_the_answer_says_which(session: S
     assert (await session.begin("true", command_id="cmd")).dropped == ""
 
 
+@pytest.mark.parametrize(
+    ("session", "without"),
+    [("zsh", "unsetopt zle"), ("zsh", "exec zsh -f +Z"), ("bash", "exec bash --norc --noediting")],
+    indirect=["session"],
+)
+async def test_without_a_line_editor_a_half_typed_line_is_dropped_as_well(
+    session: Session, without: str, home: Path
+) -> None:
+    await run(session, without)
+    for setting in ("true", "stty kill undef"):
+        await run(session, setting)
+        session.send(f"touch {home}/half".encode())
+        assert await run(session, "echo agent; (exit 3)") == Result("agent\n", 3, "finished")
+        typed = await session.send_lines(b"(exit 4)\n", "typed")
+        assert typed is not None
+        await until(session, typed.finished.done)
+        assert (typed.record.status, typed.record.exit_code) == ("finished", 4)
+    assert not (home / "half").exists()
+
+
 async def test_answers_to_a_command_leave_the_session_free(session: Session) -> None:
     for _ in range(2):
         running = await session.begin("read x; read y; echo $x-$y", command_id="cmd")

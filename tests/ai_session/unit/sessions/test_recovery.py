@@ -34,6 +34,13 @@ def test_what_has_not_met_what_was_typed_is_given_no_more() -> None:
     assert steps(Recovery(), READS, READS, READS, READS) == [Step.WAIT, Step.ASK, Step.WAIT, Step.WAIT]
 
 
+def test_no_key_is_pressed_where_no_line_editor_could_answer() -> None:
+    unedited = replace(READS, edited=False)
+    taken = steps(Recovery(), unedited, *woken(5, unedited), started=False)
+    assert taken == [Step.WAIT, Step.CLEAR, Step.REINTEGRATE, Step.RESTORE, Step.GIVE_UP, Step.WAIT]
+    assert steps(Recovery(), *woken(3, unedited)) == [Step.WAIT] * 3
+
+
 def test_an_answer_is_proof_and_then_the_ladder_ends() -> None:
     recovery = Recovery()
     steps(recovery, READS, READS)
