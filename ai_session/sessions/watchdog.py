@@ -179,7 +179,7 @@ class Watchdog:
 
     def signal_begun(self, running: RunningCommand, number: signal.Signals) -> bool:
         """Send a signal to the processes that ``running`` has begun. Report whether any of them is alive."""
-        if self._session.exit is not None or running.typed or running.adopted:
+        if self._session.exit is not None or running.adopted:
             return False
         return processes.signal_children(self._session.shell_pid, running.newest_pid, number)
 
