@@ -17,7 +17,7 @@ from ai_session.sessions.facts import (
 )
 from ai_session.sessions.reader import OutputReader
 from ai_session.sessions.recovery import LOOK_SECONDS, Evidence, Recovery, Step
-from ai_session.shells.base import ANSWERED, BEGUN, Shell, dated
+from ai_session.shells.base import ANSWERED, BEGUN, SILENCED, Shell, dated
 from ai_session.system import processes, terminal_device
 
 RETRIES = 3
@@ -380,6 +380,8 @@ class Watchdog:
         if self._session.process is not None and (rival := self._session.process.rival()):
             running.note = f"{rival} reads the terminal of the session, too, and takes what is typed: end it elsewhere"
         else:
+            with contextlib.suppress(OSError):
+                (self._session.files / SILENCED).touch(mode=0o600)
             self._end_shell(why, running)
 
     def _end_shell(self, why: str, by: RunningCommand | None) -> None:

@@ -48,6 +48,10 @@ whose text was reached is never typed again."""
 ANSWERED = "out/__ais_answered"
 """The file that the shell truncates once it has answered what became of a command."""
 
+SILENCED = "silenced"
+"""A file that says to a shell that ends: it executed nothing of what was typed. It then saves no functions or aliases,
+with which the next one could fare no better."""
+
 WHOLE = b"# end of state\n"
 """The last line of a saved state."""
 
@@ -339,6 +343,7 @@ def prepare_out(directory: Path) -> None:
     """
     path = directory / "out" / "state"
     path.parent.mkdir(mode=0o700, exist_ok=True)
+    (directory / SILENCED).unlink(missing_ok=True)
     try:
         fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     except FileNotFoundError:

@@ -324,9 +324,8 @@ __ais_x() {
     {
       builtin printf 'builtin cd -- %q\n' "$__ais_w"
       builtin export -p
-      builtin declare -f
-      builtin declare -Fx
-      builtin alias -p
+      # They may be why the shell executed nothing.
+      if [[ ! -e $__ais_d/silenced ]]; then builtin declare -f; builtin declare -Fx; builtin alias -p; fi
       builtin printf '# end of state\n'
     } >|"$__ais_d/out/state"
   ) 2>/dev/null

@@ -166,6 +166,8 @@ function __ais_x --on-event fish_exit
             end
         end
         for name in (functions --names)
+            # They may be why the shell executed nothing.
+            test -e $__ais_d/silenced; and break
             set -l file (functions --details -- $name)
             if test "$file" = $__ais_d/out/state; or not test -e "$file"
                 functions --no-details -- $name

@@ -236,7 +236,8 @@ __ais_x() {
         *) __ais_m2 "$__ais_c" ;;
         esac
       done
-      alias | while IFS= read -r __ais_c; do
+      # They may be why the shell executed nothing.
+      [ -e "$__ais_d/silenced" ] || alias | while IFS= read -r __ais_c; do
         case $__ais_c in 'alias '*) __ais_m2 "$__ais_c" ;; *) __ais_m2 "alias $__ais_c" ;; esac
       done
       __ais_m2 'cd -- "$__ais_cwd"; unset __ais_cwd'

@@ -239,8 +239,8 @@ __ais_w() {
     {
       builtin printf 'builtin cd -- %q\n' "$__ais_w"
       builtin export -p
-      builtin functions
-      builtin alias -L
+      # They may be why the shell executed nothing.
+      if [[ ! -e $__ais_d/silenced ]]; then builtin functions; builtin alias -L; fi
       builtin printf '# end of state\n'
     } >|"$__ais_d/out/state"
   )

@@ -237,6 +237,16 @@ async def test_exit_is_told_and_a_respawn_keeps_the_state(manager: SessionManage
     assert await run(session, "pwd; g; zz; echo [$unexported]") == Result("/usr\nGa b\nZZ\n[]\n", 0, "finished")
 
 
+async def test_what_silenced_a_shell_is_not_in_the_next(manager: SessionManager) -> None:
+    session = await manager.create(request(name="zsh", shell="zsh"))
+    await run(session, "cd /usr; export KEPT=1; alias a=b; preexec() { kill -INT $$; }")
+    await run(session, "echo no")
+    await until(session, lambda: session.exit)
+    await manager.create(request(name="zsh", shell="zsh"))
+    kept = Result("/usr 1\npreexec: none\na: none\n", 0, "finished")
+    assert await run(session, "echo $PWD $KEPT; whence -w preexec a; true") == kept
+
+
 async def test_a_killed_shell_is_reported_with_its_signal(manager: SessionManager, session: Session) -> None:
     result = await run(session, "echo partial; kill -9 $$")
     assert result == Result("partial\n", 137, "finished")
