@@ -36,6 +36,9 @@ if TYPE_CHECKING:
     from libtmux.common import tmux_cmd
 
 PROBE_SECONDS = 10.0
+_KNOWN_PROGRAMS: dict[str | None, tuple[Sequence[str], str]] = {}
+"""What ``TmuxBackend._programs`` has found, by the path of the program that copies."""
+
 # Variables that tmux, the shell of the gate and the server's environment add to a child's.
 ADDED = (
     "COLORTERM",
@@ -90,7 +93,6 @@ class TmuxBackend:
         self.server = TmuxServer(runtime_directory, self._noticed, hold=hold)
         self._terminals: set[TmuxTerminal] = set()
         self._growth: FileGrowth | None = None
-        self._known_programs: tuple[Sequence[str], str] | None = None
         self._abandoned: set[asyncio.Future[None]] = set()
 
     async def probe(self) -> BackendStatus:
@@ -195,13 +197,14 @@ class TmuxBackend:
 
         tmux leaves SIGTTIN and SIGTTOU ignored in its children; GNU env can undo that, others cannot.
         """
-        if self._known_programs is None:
+        words = COPIES[0].split()
+        if (found := shutil.which(words[0])) not in _KNOWN_PROGRAMS:
             signals = ["--default-signal"]
             resets, copies = await asyncio.gather(
-                _succeeds("/usr/bin/env", *signals, "true"), _succeeds(*COPIES[0].split(), "count=0")
+                _succeeds("/usr/bin/env", *signals, "true"), _succeeds(*words, "count=0")
             )
-            self._known_programs = signals if resets else [], COPIES[0] if copies else COPIES[1]
-        return self._known_programs
+            _KNOWN_PROGRAMS[found] = signals if resets else [], COPIES[0] if copies else COPIES[1]
+        return _KNOWN_PROGRAMS[found]
 
     async def adopt(self) -> Sequence[TmuxTerminal]:
         self.server.look_again()

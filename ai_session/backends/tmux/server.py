@@ -193,10 +193,11 @@ class TmuxServer:
         env = {"PATH": PATH, "LC_ALL": "C.UTF-8"}
         lock = await take_lock(self.lock, shared=False)
         try:
-            # Once it has answered a plain client, it has run all commands of an earlier control client.
-            complaint = await complaint_of([tmux, "-S", self.socket, "-N", "display-message", "-p", "x"], env)
-            if complaint and not start:
-                raise ControlClosed(complaint)
+            if os.path.exists(self.socket):  # otherwise there is nobody to ask
+                # Once it has answered a plain client, it has run all commands of an earlier control client.
+                complaint = await complaint_of([tmux, "-S", self.socket, "-N", "display-message", "-p", "x"], env)
+                if complaint and not start:
+                    raise ControlClosed(complaint)
             with parent_of_orphans() if self.hold and traces_descendants_only() else contextlib.nullcontext():
                 client = await ControlClient.start(argv, env, self._noticed, self._closed)
         except OSError as error:
