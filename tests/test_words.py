@@ -213,9 +213,7 @@ def test_no_retired_name_comes_back() -> None:
     assert not found
 
 
-MAY_HAVE_RETIRED = re.compile(
-    rf"(?<![A-Za-z])(?i:{'|'.join(RETIRED_PARTS)})(?![a-z])|(?:{'|'.join(map(str.title, RETIRED_PARTS))})(?![a-z])"
-)
+WORD = re.compile(r"[A-Za-z_]\w*")
 NAME_PART = re.compile(r"[A-Z]*[a-z0-9]+|[A-Z]+")
 
 
@@ -232,10 +230,15 @@ def names(tree: ast.AST) -> Iterator[tuple[int, str]]:
 
 
 @cache
+def has_retired_part(word: str) -> bool:
+    return any(part.lower() in RETIRED_PARTS for part in NAME_PART.findall(word))
+
+
+@cache
 def retired_parts(source: str) -> tuple[tuple[int, str, str], ...]:
     """Line, identifier and the retired word in it."""
     # Few files have such a word at all; only these are parsed.
-    if not MAY_HAVE_RETIRED.search(source):
+    if not any(map(has_retired_part, {*WORD.findall(source)})):
         return ()
     return tuple(
         (line, name, word)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import resource
 import signal
 import subprocess
@@ -90,20 +91,22 @@ def test_a_look_takes_little_and_says_what_it_says_where_nothing_can_be_written(
 
 
 def test_a_look_loads_nothing_heavy(verbs: RunVerbs) -> None:
-    program = "import sys; from ccswarm.cli import quick as cli_quick\ntry: cli_quick.main(sys.argv[1:])\n"
-    program += "except SystemExit: print(*sys.modules, file=sys.stderr)"
-    for words in (*LOOKS, ("diff", "last", "--stat")):
-        assert words[0] in quick.QUICK
-        ran = subprocess.run(
-            [sys.executable, "-c", program, *words],
-            cwd=verbs.home,
-            env=verbs.env,
-            capture_output=True,
-            text=True,
-            timeout=BOUND_SECONDS,
-            check=True,
-        )
-        assert not HEAVY & set(ran.stderr.split()), words
+    words = [list(one) for one in (*LOOKS, ("diff", "last", "--stat"))]
+    assert {one[0] for one in words} <= quick.QUICK.keys()
+    program = "import json, sys; from ccswarm.cli import quick\nfor words in json.loads(sys.argv[1]):\n"
+    program += "    try: quick.main(words)\n    except SystemExit: print('\\n', *words, *sys.modules, file=sys.stderr)"
+    ran = subprocess.run(
+        [sys.executable, "-c", program, json.dumps(words)],
+        cwd=verbs.home,
+        env=verbs.env,
+        capture_output=True,
+        text=True,
+        timeout=BOUND_SECONDS,
+        check=True,
+    )
+    loaded = [line.split() for line in ran.stderr.splitlines() if "sys" in line.split()]
+    assert [one[: len(line)] for one, line in zip(loaded, words, strict=True)] == words
+    assert [line[:3] for line in loaded if HEAVY & set(line)] == []
 
 
 def test_last_is_the_last_run_of_the_project(verbs: RunVerbs, tmp_path: Path) -> None:

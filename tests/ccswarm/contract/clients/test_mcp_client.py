@@ -167,6 +167,7 @@ async def test_a_broken_answer_whose_id_is_no_integer_is_nobodys(number: str) ->
         assert read(broken % "7") is not None
 
 
+@pytest.mark.either("plain")
 async def test_a_thousand_calls_at_once(plain: McpToolClient) -> None:
     answers = await asyncio.gather(*(use(plain, "echo", text=str(number)) for number in range(1000)))
     assert [answer.text for answer in answers] == [str(number) for number in range(1000)]

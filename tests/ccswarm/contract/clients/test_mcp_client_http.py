@@ -98,10 +98,24 @@ async def test_answers_in_one_piece() -> None:
         for era in ("modern", "legacy"):
             async with client_at(port, era) as client:
                 assert (await use(client, "echo", text="hü")).text == "hü"
-        async with client_at(port) as client:
-            answer = await use(client, "big", size=68_000_000)
-            assert answer.is_error
-            assert answer.text == "the answer exceeds the limit of 67108864 bytes"
+
+
+async def test_an_answer_that_is_too_large_costs_its_call_only() -> None:
+    """From an endpoint: to make such an answer would take a real server longer than to read it."""
+    large = (
+        b'{"jsonrpc": "2.0", "id": %d, "result": {"content": [{"type": "text", "text": "' + b"x" * 68_000_000 + b'"}]}}'
+    )
+
+    def answer(method: str, body: dict[str, Any]) -> bytes | None:
+        if body.get("method") == "tools/call":
+            return response("200 OK", large % body["id"])
+        return response("200 OK", b"") if method == "DELETE" else sleepy(method, body)
+
+    async with endpoint(answer) as port, client_at(port, "legacy") as client:
+        found = await client.call("nap", {}, meta={})
+        assert found.is_error
+        assert found.text == "the answer exceeds the limit of 67108864 bytes"
+        assert [tool.name for tool in await client.list_tools()] == ["nap"]
 
 
 async def test_a_server_that_dies_and_comes_back() -> None:

@@ -7,7 +7,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from ccswarm.brains.base import Assignment, CallTool, Finish, Step, Think, Wait
@@ -127,7 +127,6 @@ def think(heard: Sequence[Any], came: Sequence[CallOutcome]) -> tuple[list[Step]
     return steps, flow.events, thinking
 
 
-@settings(deadline=None, max_examples=40)
 @given(st.lists(ANSWERS | TROUBLES, min_size=1, max_size=6), st.lists(OUTCOMES, min_size=1, max_size=4))
 def test_it_ends_and_is_the_same_again(heard: list[Any], came: list[CallOutcome]) -> None:
     steps, events, thinking = think(heard, came)

@@ -18,7 +18,7 @@ SHELLS = [("bash",), ("dash",), ("zsh", "-f"), ("fish", "--no-config"), ("mksh",
 UNTRUE = [("zsh", "-f", "-o", "rc_quotes", "-o", "extended_glob"), ("bash", "--posix", "-O", "extglob")]
 NASTY = "'\"\\`$(){}[]<>|&;!#~*?=%^-+,:@ \t\n\r\x01\x1b\x7f\u2028é\U0001f600abcx01"
 TEXTS = st.text(st.sampled_from(NASTY) | st.characters(exclude_categories=["Cs"], exclude_characters="\0"))
-QUICK = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+QUICK = settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 
 def ran(shell: tuple[str, ...], script: str, folder: Path) -> bytes:
@@ -113,7 +113,7 @@ PAYLOADS = [
 ]
 
 
-@settings(QUICK, max_examples=100)
+@settings(QUICK, max_examples=60)
 @given(parts=st.lists(st.sampled_from(FRAGMENTS), min_size=1, max_size=14))
 @example(parts=["echo ", "a", "\\", "${q:item}"])
 @example(parts=["echo ", '"', "$(", "a", ")", "#", "'", "\n", "${q:item}"])
