@@ -40,7 +40,7 @@ class LoginHome:
     """A home with a configuration of one server that wants a login."""
 
     home: Path
-    login_servers: LoginServers
+    servers: LoginServers
 
     @asynccontextmanager
     async def begun(self, *words: str, **more: Any) -> AsyncGenerator[Awaited]:
