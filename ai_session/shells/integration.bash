@@ -1,24 +1,25 @@
-# Reports to the terminal what this shell does. Read at the end of the session's start file, and again when bash was
-# replaced by exec. @N@ is the session's nonce: it must reach no child, so nothing here may be exported.
-# Aliases must be off: what is defined below would keep them.
+# Reports to the terminal what this shell does. Read at the end of the session's start file, and again after exec
+# replaced bash. @N@ is the session's nonce, which must not reach a child, so nothing here may be exported. Aliases must
+# be off, or the functions below would contain them.
 if \builtin shopt -q expand_aliases; then __ais_A=1; else __ais_A=; fi
 \builtin shopt -u expand_aliases
 case $- in *a*) builtin set +a; __ais_a=1 ;; *) __ais_a= ;; esac
-# d: the session's directory, f: its command file, r: sequence number of the command that runs, l: last status, k: its
-# end was reported just now, j: the first prompt hook ran, u: the person's EXIT trap, le: the command that ended last
-# and how, ab: the one that was open when this was read again, A: aliases were on. y: $_ for the next command, i: what
-# assigns PIPESTATUS for it, I: the pipeline that does, c: its text, then its alias, where it runs as if typed, J: how a
-# text ended, Y: its PIPESTATUS. X: tracing is on, and off for us. 4: PS4 at the prompt, 5: PS4 when we took over, 9:
-# the expression that takes it away: expansions are not traced, so the person's PS4 is evaluated neither for the trigger
-# nor for us. z: always empty. g: traps may have changed, T: what the last prompt hook evaluates, D: the person's DEBUG
-# trap, which is run from ours, W: what sets that, C: the mark of the prompt, B: the same where it is to be shown. M:
-# expands to how many lines have begun, N: that and how many there are in the history, with one that is not complete, at
-# the prompt.
+# The variables, all with the prefix __ais_: d: the session's directory, f: its command file, r: sequence number of the
+# running command, l: last status, k: its end was just reported, j: the first prompt hook ran, u: the person's EXIT
+# trap, le: the command that ended last and its status, ab: the command that was open when
+# this file was read again, A: aliases were on. y: $_ for the next command, i: the assignment of PIPESTATUS for it, I:
+# the pipeline that sets PIPESTATUS, c: the text of a command that runs as if typed, then its alias, J: the status of a
+# text, Y: its PIPESTATUS. X: tracing is on, but off for us. 4: PS4 at the prompt, 5: PS4 when our code began, 9: the
+# expression that removes it: expansions are not traced, so the person's PS4 is evaluated neither for the trigger nor
+# for us. z: always empty. g: traps may have changed, T: what the last prompt hook evaluates, D: the person's DEBUG
+# trap, which ours runs, W: the command that sets ours, C: the mark of the prompt, B: the same if it is to be shown. M:
+# expands to the number of lines begun, N: at the prompt, that number and the number of lines in the history, including
+# an incomplete one.
 __ais_ab=${__ais_r-}
 __ais_d=@DIR@ __ais_f=@DIR@/c __ais_r= __ais_l=0 __ais_k= __ais_j= __ais_u=
 __ais_y= __ais_i=0 __ais_I= __ais_c= __ais_X= __ais_4= __ais_9=0 __ais_z= __ais_g=1 __ais_T= __ais_D= __ais_W=
 __ais_M='\#' __ais_N=
-# What is known of one that was open stays known.
+# The status of a command that was open, if it is known, is kept.
 if [[ ! $__ais_ab ]]; then __ais_J=; fi
 builtin unset __ais_5
 __ais_H='2>"/dev/null${__ais_z##${__ais_5=${PS4-}}}${__ais_z:__ais_9}"'
@@ -32,7 +33,7 @@ else
 fi
 if ((BASH_VERSINFO[0] * 100 + BASH_VERSINFO[1] >= 501)); then __ais_v=1; else __ais_v=; fi
 
-# Where what was typed is lost, that key may have another meaning.
+# If typed input was lost, that key may have another meaning.
 __ais_enter() {
   for __ais_w in emacs vi-insert vi-command; do builtin bind -m "$__ais_w" '"\C-j": accept-line'; done
 } 2>/dev/null
@@ -41,12 +42,12 @@ if [[ ${__ais_n-} ]]; then
   builtin unset __ais_n
   __ais_le=0
   if [[ -r $__ais_d/out/state ]]; then
-    # Aliases, which are off, would be expanded once more in every restored function.
+    # Aliases are off, or they would be expanded once more in every restored function.
     builtin . "$__ais_d/out/state" 2>/dev/null || builtin :
     if [[ ${AI_SESSION_CWD-} ]]; then builtin cd -- "$AI_SESSION_CWD" 2>/dev/null || builtin :; fi
   fi
 else
-  # Read again because something does not work.
+  # This file is read again because something does not work.
   builtin enable printf eval return trap set read history bind . source unset [ 2>/dev/null || builtin :
   __ais_enter
   if [[ $(builtin history 1 2>/dev/null) == *"$__ais_d/integration"* ]]; then
@@ -56,7 +57,7 @@ fi
 
 __ais_m() { builtin printf '\e]7777;@N@;%s\a' "$1" >/dev/tty; }
 __ais_s() { builtin return "$1"; }
-# The directory, in w. A text may use PWD for something else: then it is what the shell itself has noted, if anything.
+# Sets w to the directory. If a command uses PWD for another purpose, it is the one in the directory stack, if any.
 __ais_at() {
   __ais_w=${PWD-}
   if [[ ! $__ais_w -ef . ]]; then
@@ -67,20 +68,20 @@ __ais_at() {
 # Under set -e a hook that returns the last status would end the shell.
 __ais_z() { case $- in *e*) builtin return 0 ;; esac; builtin return "$__ais_l"; }
 
-# From here on nothing is traced, and PS4 is the person's again.
+# Ends tracing, and restores the person's PS4.
 __ais_off() {
   case $- in *x*) builtin set +x; __ais_X=1 ;; esac
   if [[ $__ais_9 != 0 ]]; then PS4=${__ais_5-$__ais_4}; fi
   builtin unset __ais_5
   __ais_9=0
 }
-# What is traced from here on until the next group with __ais_H is the person's.
+# Everything traced after this, until the next group with __ais_H, is the person's.
 __ais_on() {
   if [[ ${PS4@a} != *r* ]]; then __ais_4=${PS4-} __ais_9='PS4=0'; fi
   __ais_X=
   case $- in *a*) builtin export -n "${!__ais_@}" ;; esac
 }
-# The last thing before the text of a command that is traced.
+# The last call before the text of a traced command.
 __ais_last() {
   builtin local -
   builtin set +x
@@ -88,11 +89,11 @@ __ais_last() {
   builtin return "$1"
 }
 
-# Another bash reads the text in the file $1, which is in w, too, without executing it: where it finds no end, there is
-# nothing to evaluate.
+# Has another bash read the text in the file $1, which is also in w, without executing it. If the text is incomplete,
+# nothing is evaluated.
 __ais_look() { BASH_ENV= "$BASH" -O extglob -n <"$1" || case $? in 2) __ais_w= __ais_J=2 ;; esac; }
 
-# Functions that call others of ours lift the person's limit of nested calls.
+# Functions that call others of ours lift the person's limit on nested calls.
 
 # Start of a command, when tracing is on or it runs as if typed.
 __ais_b() {
@@ -104,7 +105,7 @@ __ais_b() {
   builtin printf '%s\e]7777;@N@;C;%s;%s\a' "$2" "$1" "${EPOCHREALTIME-}" >/dev/tty
 }
 
-# What the next command finds as $_ and PIPESTATUS: $1 and the rest.
+# Stores what the next command finds as $_ ($1) and PIPESTATUS (the rest).
 __ais_keep() {
   case $# in 2) __ais_y=$1 __ais_i=PIPESTATUS[0]=$2 __ais_I= && builtin return ;; esac
   __ais_y=${1-} __ais_i=0 __ais_I= __ais_w=0
@@ -114,12 +115,13 @@ __ais_keep() {
   if ((__ais_w < 2)); then __ais_I=; fi
 }
 
-# Whether a brace is a name of the person's, and opens no group.
+# Reports whether a brace is an alias, and so does not open a group.
 __ais_braced() { builtin alias "{" || builtin alias "}"; } >/dev/null 2>&1
 
-# The next line runs the text $1 as command $2, as if it had been typed there: an alias is text of its line. That line's
-# prompt is not reported. $3: the status before, $4: the title, $5: what switches tracing on, $6: what looks for traps, $7:
-# what notes that the text is begun. An alias of its own for each: what was run is never run again.
+# Makes the next line run the text $1 as command $2, as if it had been typed there, because an alias is text of its
+# line. The prompt of that line is not reported. $3: the status before, $4: the title, $5: the flags that switch tracing
+# on, $6: the command that looks for traps, $7: the one that records the beginning of the text. Each command has an
+# alias of its own, so that none is run twice.
 __ais_a() {
   __ais_k=1 __ais_B= __ais_X= __ais_w=
   if [[ $4 ]]; then builtin printf '\e[A\r\e[2K' >/dev/tty; fi
@@ -127,7 +129,8 @@ __ais_a() {
     builtin shopt -s expand_aliases
     __ais_w='\builtin shopt -u expand_aliases $__ais_z;'
   fi
-  # One group: bash reads on in an alias that is not read to its end when a text evaluated meanwhile ends too early.
+  # One group, because bash continues within an alias that it has not read completely if an evaluated text is
+  # incomplete.
   builtin local open='{ ' close='; }' quiet='2>"/dev/null${__ais_z:__ais_9}"' last=" $__ais_H"
   case ${BASH_XTRACEFD-} in '' | *[!0-9]*) ;; *) quiet+=" $BASH_XTRACEFD>/dev/null" last+=" $BASH_XTRACEFD>/dev/null" ;; esac
   if __ais_braced; then open= close= quiet= last=; fi
@@ -145,12 +148,12 @@ __ais_a() {
   builtin alias "$__ais_c=$__ais_w${6:+$6&&\\builtin : \"\$__ais_z\"$'\n'}${open:+\}}"
 }
 
-# End of a command. Command files call it as a plain word: after a failed eval bash no longer knows { or if there. What
-# comes after the status is kept for the next command; without that, what a text that ends where it should has left: after
-# it $_ would be the text itself. Nothing is reported where something cannot be assigned.
+# End of a command. Command files call it as a plain word, because after a failed eval bash does not accept { or if
+# there. The arguments after the status are stored for the next command; without them, what a complete text has stored,
+# because $_ would be the text itself. Nothing is reported if a variable cannot be assigned.
 __ais_e() {
   case ${FUNCNEST-}$__ais_z in ?*) builtin local FUNCNEST=0 2>/dev/null || builtin : ;; esac
-  # A trace may go anywhere, and would show what is printed.
+  # A trace may be written anywhere, and would show the mark.
   case $-$__ais_9 in *x* | *=*) __ais_off ;; esac
   __ais_o=$__ais_J __ais_J=$__ais_J
   __ais_at
@@ -163,8 +166,8 @@ __ais_e() {
   __ais_z
 }
 
-# What became of command $1, for who missed its end: it ended, was aborted (with $2, where that is known), or never begun.
-# 0: the line typed last has ended (with $2, where that is known).
+# Reports again what became of command $1: it ended, was aborted (with status $2, if known), or was never begun. For 0,
+# reports that the line typed last has ended (with status $2, if known).
 __ais_pr() {
   case ${FUNCNEST-}$__ais_z in ?*) builtin local FUNCNEST=0 2>/dev/null || builtin : ;; esac
   3>|"$__ais_d/out/__ais_answered"
@@ -182,12 +185,12 @@ __ais_pr() {
   __ais_z
 }
 
-# First prompt hook. A command that is still open was aborted: its end is reported here. The status is that of the line,
-# or $3; $1 and $2 are the line's $_ and PIPESTATUS.
+# First prompt hook. A command that is still open was aborted, and its end is reported here. $1 is the line's $_, the
+# rest its PIPESTATUS.
 __ais_p() {
   __ais_l=$?
   case ${FUNCNEST-}$__ais_z in ?*) builtin local FUNCNEST=0 2>/dev/null || builtin : ;; esac
-  # The last hook was not reached: one of ours failed, and bash begins them anew until none does.
+  # The last hook was not reached: one of ours failed, and bash starts them again until none fails.
   builtin local again="${__ais_j-}"
   __ais_j=1
   if [[ $again ]]; then builtin declare -g +i "${!__ais_@}"; fi
@@ -204,8 +207,8 @@ __ais_p() {
   __ais_z
 }
 
-# Last prompt hook: others before it may have replaced the first one or built the prompt anew. What it leaves to be
-# evaluated after it looks for traps, which no function sees, and switches tracing on again.
+# Last prompt hook: earlier hooks may have replaced the first one or the prompt. The text in T, which is evaluated after
+# it, looks for traps, which functions do not see, and switches tracing on again.
 __ais_q() {
   __ais_w=$?
   case ${FUNCNEST-}$__ais_z in ?*) builtin local FUNCNEST=0 2>/dev/null || builtin : ;; esac
@@ -230,13 +233,13 @@ __ais_q() {
   fi
 }
 
-# With one of those traps commands run as if typed, which the prompt's mark says: evaluated, more of them would fail.
-# The DEBUG trap is run for what is not ours.
+# With one of those traps, which the mark of the prompt reports, commands run as if typed; evaluated, more of them would
+# fail. The DEBUG trap is run for all commands that are not ours.
 __ais_traps() {
   __ais_o= __ais_w=
   if [[ -s $__ais_d/out/err ]]; then IFS= builtin read -r __ais_o <"$__ais_d/out/err" || builtin :; fi
   IFS= builtin read -r -d '' __ais_w <"$__ais_d/out/debug" || builtin :
-  # What is no trap, as the POSIX mode shows it.
+  # In POSIX mode, this means that there is no trap.
   if [[ $__ais_o == 'trap -- - '* ]]; then __ais_o=; fi
   if [[ $__ais_w == 'trap -- - '* ]]; then __ais_w=; fi
   __ais_W= __ais_C=$'\e]7777;@N@;B\a'
@@ -251,11 +254,11 @@ __ais_traps() {
 }
 
 __ais_h() {
-  # Without them a command would not run, and seem to have failed.
+  # Without these builtins a command would not run, and seem to have failed.
   \enable builtin eval printf [ . return
   builtin local -
   builtin set +u
-  # As numbers, or in capitals, they would not say what they are to.
+  # With these attributes they would be numbers, or in other letters.
   case ${PS0@a}${PS1@a}${PS2@a}${PROMPT_COMMAND@a}${HISTCONTROL@a} in
   *[iucl]*) builtin declare -g +i +u +c +l PS0 PS1 PS2 PROMPT_COMMAND HISTCONTROL 2>/dev/null || builtin : ;;
   esac
@@ -266,10 +269,10 @@ __ais_h() {
   *ignorespace* | *ignoreboth* | r*) ;;
   *) HISTCONTROL=ignorespace${HISTCONTROL:+:$HISTCONTROL} ;;
   esac
-  # What must not change cannot be hooked: then only commands of ours are reported.
+  # A read-only PROMPT_COMMAND cannot be changed; then only our own commands are reported.
   case ${PROMPT_COMMAND@a} in *r*) builtin return 0 ;; esac
   __ais_o='__ais_p "$_" "${PIPESTATUS[@]}"&&\builtin : "$__ais_z"'
-  # Keeps set -x quiet.
+  # This keeps `set -x` quiet.
   if [[ $__ais_X ]] && ! __ais_braced; then
     __ais_o="{ $__ais_o; } $__ais_H"
     case ${BASH_XTRACEFD-} in '' | *[!0-9]*) ;; *) __ais_o+=" $BASH_XTRACEFD>/dev/null" ;; esac
@@ -288,10 +291,10 @@ __ais_h() {
   fi
 }
 
-# The person's own EXIT trap is run from ours. Without a fork, but 160 us: not done after every command.
+# The person's own EXIT trap is run from ours. This takes no fork, but 160 µs, so it is not done after every command.
 __ais_t() {
   case ${FUNCNEST-}$__ais_z in ?*) builtin local FUNCNEST=0 2>/dev/null || builtin : ;; esac
-  # Where no file may grow, the first byte would end the shell.
+  # If files may not grow, writing the first byte would end the shell.
   if [[ $(builtin ulimit -f) == 0 ]]; then __ais_z; builtin return; fi
   __ais_g=1
   if builtin trap -p EXIT >|"$__ais_d/out/trap"; then
@@ -310,7 +313,7 @@ __ais_t() {
   __ais_z
 } 2>/dev/null
 
-# What a next shell takes over. A subshell, because the functions of the integration are taken out first.
+# Saves the state for the next shell, in a subshell, because the functions of the integration are removed first.
 __ais_x() {
   (
     builtin set +eux
@@ -332,24 +335,25 @@ __ais_x() {
 }
 __ais_y() { __ais_at; __ais_m "X;$__ais_r;$__ais_l;${EPOCHREALTIME-};${__ais_X:+x}$-;${__ais_w//[[:cntrl:]]/?}"; } 2>/dev/null
 
-# What the trigger starts with: ^U would ring the bell on an empty line, and vi's command mode would eat the trigger.
+# The key at the beginning of the trigger: ^U would ring the bell on an empty line, and vi's command mode would take the
+# trigger for commands.
 for __ais_w in emacs vi-insert; do builtin bind -m "$__ais_w" '"\C-^": kill-whole-line'; done 2>/dev/null
 builtin bind -m vi-command '"\C-^": "S"' 2>/dev/null || builtin :
-# A letter that `stty` made the key that erases would otherwise do so in the trigger.
+# Otherwise a letter that `stty` made the erase key would erase in the trigger.
 builtin bind 'set bind-tty-special-chars off' 2>/dev/null || builtin :
-# Asked whether this is the prompt: no line that a command reads with the line editor is read outside of all files, or
-# while a text runs as if typed, and since our last prompt hook no line has begun to run, or not been completed. A
-# function, because bash may be in the middle of parsing such a line.
+# The answer to whether this is the prompt. It is not one if bash is in a file, or if a text runs as if typed: then a
+# command reads with the line editor; nor if a line has begun to run, or is incomplete, since our last prompt hook. It
+# is a function, because bash may be in the middle of parsing such a line.
 __ais_ask() {
   case ${FUNCNEST-}$__ais_z in ?*) builtin local FUNCNEST=0 2>/dev/null || builtin : ;; esac
   if [[ ${BASH_SOURCE[1]-} || ($__ais_c && $__ais_r) ]]; then builtin return; fi
   case ${__ais_M@P}:${HISTCMD-} in "$__ais_N") __ais_m 'Q;p' ;; *) __ais_m Q ;; esac
 } 2>/dev/null
 for __ais_o in emacs vi-insert vi-command; do builtin bind -m "$__ais_o" -x '"\e[7777z": __ais_ask'; done 2>/dev/null
-# A PS0 that interrupts each line keeps all of them from being executed, but no key.
+# A PS0 that interrupts each line keeps lines from being executed, but not keys.
 for __ais_o in emacs vi-insert vi-command; do builtin bind -m "$__ais_o" -x '"\e[7777y": PS0=$__ais_0'; done 2>/dev/null
 builtin command -p stty -ixon </dev/tty 2>/dev/null || builtin :
-# An evaluation in a file is not interactive: what `exec` does not find would end the shell.
+# An evaluation in a file is not interactive, so an `exec` that finds no program would end the shell.
 builtin shopt -s execfail
 __ais_h
 __ais_t

@@ -1,10 +1,10 @@
-# Reports to the terminal what this shell does. Read after the person's configuration, and again when fish was replaced
-# by exec. @N@ is the session's nonce: it must reach no child, so nothing here may be exported.
-# d: the session's directory, f: its command file, r: sequence number of the command that runs, l: last status, k: its
-# end was reported just now, v: status of the last line, empty while that is not known, le: the command that ended last
-# and how, ab: the one that was open when this was read again. J: how the text of a command ended, and its pipestatus, I
-# and L: what sets status and pipestatus for the next one, but for the last status, and that; P: both as a line, empty
-# where status says all.
+# Reports to the terminal what this shell does. Read after the person's configuration, and again after exec replaced
+# fish. @N@ is the session's nonce, which must not reach a child, so nothing here may be exported. The variables, all
+# with the prefix __ais_: d: the session's directory, f: its command file, r: sequence number of the running command, l:
+# last status, k: its end was just reported, v: status of the last line, empty while it is unknown, le: the command that
+# ended last and its status, ab: the command that was open when this file was read again. J: status and pipestatus of
+# the text of a command, I and L: the code that sets them for the next command, without the last status, and the last
+# status; P: both as a line, empty if status alone is enough.
 set -g __ais_ab ''
 set -q __ais_r; and set -g __ais_ab $__ais_r
 set -g __ais_d @DIR@
@@ -38,7 +38,7 @@ function __ais_w
     string replace -ra '[[:cntrl:]]' '?' -- "$PWD"
 end
 
-# What the next command finds as status, $argv[1], and as pipestatus, the rest.
+# Stores what the next command finds as status ($argv[1]) and pipestatus (the rest).
 function __ais_keep
     set -g __ais_I ''
     set -g __ais_L $argv[-1]
@@ -54,9 +54,9 @@ function __ais_keep
     end
 end
 
-# What is called where the person may trace has a fish_trace of its own, which switches that off.
+# Functions that are called while the person may trace have a fish_trace of their own, which switches tracing off.
 
-# Start of a command: where the person traces the last before its text, with the status that this finds.
+# Start of a command. If the person traces, this is the last call before the text, and returns the status for it.
 function __ais_b
     set -l fish_trace
     set -g __ais_r $argv[1]
@@ -71,7 +71,7 @@ function __ais_e
     if set -qg fish_trace[1]
         set flags x
     end
-    # What a text that ends where it should has left: after it pipestatus is that of the evaluation.
+    # These are the values that a complete text has stored: after it pipestatus is that of the evaluation.
     if set -q __ais_J[1]
         __ais_keep $__ais_J
         set argv $__ais_J[1]
@@ -86,8 +86,8 @@ function __ais_e
     return $__ais_l
 end
 
-# What became of command $1, for who missed its end: it ended, was aborted (with $2, where that is known), or never begun.
-# 0: the line typed last has ended (with $2, where that is known).
+# Reports again what became of command $1: it ended, was aborted (with status $2, if known), or was never begun. For 0,
+# reports that the line typed last has ended (with status $2, if known).
 function __ais_pr
     if test $argv[1] = 0
         set -g __ais_l 0
@@ -99,7 +99,7 @@ function __ais_pr
     else if contains -- $argv[1] $__ais_r $__ais_ab
         __ais_m "D;$argv[1];$argv[2];;;"(__ais_w)
     else if test -n "$__ais_le"
-        # What was typed is lost: that key may have another meaning.
+        # Typed input was lost, so that key may have another meaning.
         builtin bind \n execute
         builtin bind -M insert \n execute
         __ais_m "U;$argv[1];$argv[3]"
@@ -131,9 +131,9 @@ function __ais_po --on-event fish_postexec
     end
 end
 
-# What keys do is no function, which a command could take away before its end is known. The first clears the line, for the
-# command mode of vi would eat the trigger; the second says whether this is the prompt: a command that reads has the
-# line editor, too.
+# The keys run code and not functions, which a command could remove before its end is known. The first clears the line,
+# because the command mode of vi would take the trigger for commands; the second reports whether this is the prompt,
+# because a command that reads has the line editor, too.
 set -g __ais_clear "commandline ''; string match -q '*vi*' -- \"\$fish_key_bindings\"; and set fish_bind_mode insert"
 set -g __ais_ask "test (status current-command) = fish; and builtin printf '\e]7777;@N@;%s\a' 'Q;p' B >/dev/tty"
 
@@ -143,7 +143,7 @@ function __ais_p --on-event fish_prompt
         __ais_m "A;;$__ais_v;;;"(__ais_w)
     end
     set -g __ais_k ''
-    # What the trigger starts with. Set each time, because choosing key bindings drops all others.
+    # The key at the beginning of the trigger. It is set each time, because choosing key bindings removes all others.
     for mode in default insert visual replace
         bind -M $mode \x1e $__ais_clear
         bind -M $mode \e\[7777z $__ais_ask
@@ -151,7 +151,8 @@ function __ais_p --on-event fish_prompt
     __ais_m B
 end
 
-# What a next shell takes over. Functions that come from files are left to the files, but for those taken over before.
+# Saves the state for the next shell. Functions that come from files are left to the files, except those restored
+# before.
 function __ais_x --on-event fish_exit
     set -l s $status
     set -l skip TERM SHLVL PWD OLDPWD TMUX TMUX_PANE COLUMNS LINES

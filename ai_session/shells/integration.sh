@@ -1,19 +1,20 @@
 # Reports to the terminal what this shell does. Read before the person's own start file, because an error there may end
-# the reading of ours, and again when the shell was replaced by exec. @N@ is the session's nonce: no variable holds it.
-# d: the session's directory, f: its command file, r: sequence number of the command that runs, l: last status, u: the
-# person's EXIT trap, v: the start was reported, le: the command that ended last and how, ab: the one that was open when
-# this was read again, f_: some command has set limits, 2: this one, a: what switches set -a on again. t: what comes before
-# the text of a command, K: what comes after it, J: how it ended, S: its PIPESTATUS. y: $_ for the next command, I:
-# the pipeline that sets PIPESTATUS. z: the aborted command that an earlier prompt has reported, 0: always 0.
+# the reading of ours, and again after exec replaced the shell. @N@ is the session's nonce, which no variable contains.
+# The variables, without their common prefix: d: the session's directory, f: its command file, r: sequence number of the
+# running command, l: last status, u: the person's EXIT trap, v: the start was reported, le: the command that ended last
+# and its status, ab: the command that was open when this file was read again, f_: 1 if a command has set limits, 2 if
+# the present one does, a: the command that switches set -a on again. t: the code before the text of a command, K: the
+# code after it, J: its status, S: its PIPESTATUS. y: $_ for the next command, I: the pipeline that sets PIPESTATUS. z:
+# the aborted command that an earlier prompt has reported, 0: always 0.
 __ais_ab=${__ais_r-}
 case ${__ais_n-} in '') ;; *) __ais_le=0 ;; esac
 __ais_d=@DIR@ __ais_f=@DIR@/c __ais_r= __ais_l=0 __ais_u= __ais_v= __ais_f_= __ais_a=:
 __ais_y= __ais_I= __ais_z=0 __ais_0=0
-# What is known of one that was open stays known.
+# The status of a command that was open, if it is known, is kept.
 case $__ais_ab in '') __ais_J= ;; esac
 
-# printf is a program to mksh, print unknown to the others. No trace may show the nonce, which mksh would wherever its
-# errors go. Where tracing is switched on again matters to it, so it is switched off in a subshell.
+# To mksh printf is a program, and to the others print is unknown. No trace may show the nonce, which mksh would write
+# to its standard error. mksh depends on where tracing is switched on again, so it is switched off in a subshell.
 case ${KSH_VERSION-} in
 '') __ais_o() { command printf %s "${2-}@ESC@]7777;@N@;$1@BEL@"; } ;;
 *MIRBSD* | *LEGACY*)
@@ -26,7 +27,7 @@ case ${KSH_VERSION-} in
   ;;
 *) __ais_o() { print -nr -- "${2-}@ESC@]7777;@N@;$1@BEL@"; } ;;
 esac
-# A redirection that finds no descriptor ends busybox.
+# A redirection that finds no free descriptor ends busybox.
 __ais_m() {
   case $__ais_f_ in
   2) if [ -t 1 ]; then __ais_o "$@"; else __ais_o "$@" >/dev/tty; fi ;;
@@ -38,13 +39,13 @@ __ais_i() {
   __ais_v=1
   __ais_m "R;$$;${KSH_VERSION-${BASH_VERSION-}}"
 }
-# A text may use PWD for something else: then nothing is said of the directory.
+# If a command uses PWD for another purpose, the directory is not reported.
 __ais_w() {
   __ais_q=
   if [ "${PWD-}" -ef . ]; then case $PWD in *[[:cntrl:]]*) ;; *) __ais_q=$PWD ;; esac; fi
 }
 
-# Under set -a whatever we assign would be exported: it is off while we do. Assignments outside of functions are made again.
+# Switches set -a off, or our assignments would be exported. Those outside of functions are made again.
 __ais_j() {
   case $- in
   *a*)
@@ -58,8 +59,8 @@ __ais_j() {
   esac
 }
 
-# Start of a command, which runs only where that could be noted and reported. What is traced or echoed is switched off for
-# us and on again in front of the command's text, where $?, $_ and PIPESTATUS are what they were.
+# Start of a command, which runs only if that could be recorded and reported. Tracing and echoing are switched off for
+# us, and on again before the command's text, for which $?, $_ and PIPESTATUS are unchanged.
 __ais_b() {
   __ais_j
   __ais_J= __ais_v=1
@@ -67,8 +68,8 @@ __ais_b() {
   case $- in
   *x*)
     set +x
-    # mksh still traces to where tracing was switched on, and traces what a function does after set +x no more: there
-    # the mark comes last. The pipeline would be traced.
+    # mksh still traces to the destination at the time tracing was switched on, and no longer traces what a function
+    # does after set +x, so for mksh the mark comes last. The pipeline would be traced.
     case ${KSH_VERSION-} in
     *MIRBSD*) __ais_t="set -x;\\__ais_c $2 \"\$__ais_y\"" ;;
     *) __ais_t="{ set -x; $__ais_t; } 2>/dev/null" ;;
@@ -76,7 +77,7 @@ __ais_b() {
     ;;
   *) __ais_t=$__ais_I$__ais_t ;;
   esac
-  # A failure of ours is none that a trap should hear of.
+  # No trap should run because of a failure of ours.
   case $2 in 0) __ais_t="$__ais_t;" ;; *) __ais_t="$__ais_t&&:;" ;; esac
   case $- in *v*) set +v && __ais_t="set -v;$__ais_t" ;; esac
   __ais_q=$3 __ais_r=$1
@@ -91,7 +92,7 @@ __ais_b() {
   esac
   case $__ais_a in :) ;; *) set -a ;; esac
 }
-# The same in a subshell, which says that it could.
+# Starts a command in a subshell, which prints ok if that could be reported.
 __ais_n() {
   __ais_m "C;$1;" "$2" && __ais_m2 ok
   \exit
@@ -102,7 +103,8 @@ __ais_c() {
   return "$1"
 }
 
-# The pipeline of all statuses in w but the last. No loop, whose trace would not be known as ours.
+# Sets I to a pipeline with all statuses in w but the last. It is not a loop, whose trace would not be recognized as
+# ours.
 __ais_ps() {
   case $__ais_w in
   *' '*)
@@ -112,9 +114,9 @@ __ais_ps() {
   esac
 }
 
-# The last command of a text that ends where it should: after the text $_ is the text itself. It succeeds, so that the
-# evaluation does not fail once more. $1: the status, $2: what the next command finds as $_, $3: as PIPESTATUS. The status
-# is known even where no redirection is possible.
+# The last command of a complete text, because after the text $_ is the text itself. It succeeds, so that the evaluation
+# does not fail again. $1: the status, $2 and $3: what the next command finds as $_ and PIPESTATUS. The status is known
+# even if no redirection is possible.
 __ais_k() {
   __ais_j
   __ais_J=$1 __ais_y=${2-} __ais_I= __ais_w=${3-}
@@ -128,7 +130,7 @@ case ${KSH_VERSION-} in
 *) __ais_K='__ais_J=$?;{ \__ais_k "$__ais_J" "${_-}"; } 2>/dev/null' ;;
 esac
 
-# End of a command. A status returned under set -e would end the shell.
+# End of a command. Under set -e, returning a status would end the shell.
 __ais_e() {
   __ais_j
   __ais_le="$__ais_r;$1"
@@ -142,8 +144,8 @@ __ais_e() {
   return "$1"
 }
 
-# What became of command $1, for who missed its end: it ended, was aborted (with $2, where that is known), or never begun.
-# 0: the line typed last has ended (with $2, where that is known).
+# Reports again what became of command $1: it ended, was aborted (with status $2, if known), or was never begun. For 0,
+# reports that the line typed last has ended (with status $2, if known).
 __ais_pr() {
   __ais_w
   case $1 in
@@ -159,15 +161,15 @@ __ais_pr() {
   return "$__ais_l"
 }
 
-# In the prompt, so in a subshell: it cannot close an aborted command, but the prompt notes that it was reported. Where the
-# status of a command could not be kept, nothing is reported. It ends here: where `_` must not change, each command fails,
-# and busybox would read the next one from the terminal.
+# Runs in the prompt, so in a subshell: it cannot close an aborted command, but the prompt records that it was reported.
+# If the status of a command could not be stored, nothing is reported. The subshell ends here: if `_` is read-only, each
+# command fails, and busybox would read the next one from the terminal.
 __ais_p() {
   case $__ais_r in "${__ais_z-}") __ais_r= ;; ?*) __ais_J= ;; esac
   case $__ais_v in '') __ais_i ;; esac
   __ais_w
   __ais_o "A;$__ais_r;$1;;$-;$__ais_q"
-  # Which mksh would trace.
+  # mksh would trace the exit.
   case ${KSH_VERSION-} in '') \exit ;; esac
 }
 __ais_a() {
@@ -178,10 +180,10 @@ __ais_a() {
   \exit
 }
 
-# The mark is the prompt's last word: busybox goes on with a question to the terminal, whose answer would be taken for the
-# command's input if the trigger came first. An aborted command ends before the prompt, the first one after it. Patterns are
-# evaluated for their effect. The groups keep what is traced of ours from the terminal, but not in mksh. Line editors that
-# cannot know what has no width have it all in front, past the prompt.
+# The mark is the end of the prompt: busybox then asks the terminal a question, whose answer would become the command's
+# input if the trigger came first. An aborted command ends before the first prompt after it. Patterns are evaluated for
+# their side effects. The groups keep our trace from the terminal, except in mksh. For line editors that cannot be told
+# what has no width, everything is written before the prompt.
 __ais_w='$((${__ais_r:-0}-${__ais_z:-0}?${__ais_J:-$?}:$?))' __ais_q='${__ais_0%%*$((0*(__ais_z=${__ais_r:-0})))}'
 __ais_1='${__ais_0%%*$((0*(__ais_l='$__ais_w')))}${__ais_r:+$({ __ais_a; } 2>/dev/null)}'
 case ${KSH_VERSION-}${BASH_VERSION-}:${BB_ASH_VERSION-} in
@@ -192,13 +194,13 @@ esac
 __ais_g() { __ais_m L; \exit; }
 __ais_h() {
   case ${PS1-} in *__ais_p*) ;; *) PS1=$__ais_1${PS1:-\$ }$__ais_2 ;; esac
-  # mksh shows that prompt as it stands.
+  # mksh does not expand this prompt.
   case ${KSH_VERSION-}${PS2-} in *MIRBSD* | *__ais_g*) ;; *) PS2='$({ __ais_g; } 2>/dev/null)'${PS2:-> } ;; esac
 }
 
 # The person's own EXIT trap is run from ours.
 __ais_t() {
-  # Where no file may grow, the first byte would end the shell. To ask costs a process.
+  # If files may not grow, writing the first byte would end the shell. Checking that takes a process.
   case $__ais_f_ in ?*) case $(ulimit -f) in 0) return 0 ;; esac ;; esac
   trap >|"$__ais_d/out/trap" || return 0
   __ais_q= __ais_k=
@@ -221,7 +223,7 @@ $__ais_c" ;;
   esac
 } 2>/dev/null
 
-# What a next shell takes over; POSIX has no way to list functions.
+# Saves the state for the next shell; POSIX cannot list functions.
 __ais_x() {
   (
     set +eux
@@ -251,7 +253,7 @@ case ${KSH_VERSION-} in
 esac
 
 command -p stty -ixon </dev/tty 2>/dev/null || :
-# The trigger starts with ^U; on a terminal left in raw mode nobody takes that as an order.
+# The trigger begins with ^U, which on a terminal left in raw mode arrives as a character.
 alias @KILL@= 2>/dev/null || :
 __ais_h
 __ais_t
