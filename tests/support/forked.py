@@ -41,6 +41,7 @@ from pexpect.fdpexpect import fdspawn
 from tests.support.bounds import BOUND_SECONDS
 from tests.support.forked_holders import HOLDERS, PR_SET_DUMPABLE, Holders, name_it
 from tests.support.processor_time import waited_seconds
+from tests.support.strangers import as_that_user
 
 ROOT = Path(__file__).parents[2]
 WORKING = """
@@ -446,9 +447,7 @@ def begin(package: str, plan: dict[str, Any], fds: list[int]) -> NoReturn:
     for fd in fds:
         os.close(fd)
     if plan["user"] is not None:
-        os.setgroups([])
-        os.setgid(plan["user"])
-        os.setuid(plan["user"])
+        as_that_user(plan["user"])
         # Like a program that the user executes, it may be inspected by that user's other processes.
         ctypes.CDLL(None).prctl(PR_SET_DUMPABLE, 1)
     os.chdir(plan["cwd"])

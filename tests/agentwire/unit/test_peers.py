@@ -15,7 +15,7 @@ import pytest
 
 from agentwire.system.peers import can_identify, is_own, user_of
 from tests.support.bounds import BOUND_SECONDS
-from tests.support.strangers import IS_ROOT, USERS, as_user, without_sock_diag
+from tests.support.strangers import IS_ROOT, USERS, as_that_user, as_user, without_sock_diag
 
 ROOT = Path(__file__).parents[3]
 RESET = struct.pack("ii", 1, 0)
@@ -75,8 +75,7 @@ if IS_ROOT:  # nobody else can be somebody else
         with listening(host) as listener:
             port, child = listener.getsockname()[1], os.fork()
             if child == 0:
-                os.setgid(user)
-                os.setuid(user)
+                as_that_user(user)
                 with socket.create_connection((called, port)):
                     os.read(reported, 1)
                 os._exit(0)

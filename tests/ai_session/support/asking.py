@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import select
 import signal
 import sys
 from collections.abc import Iterator
@@ -57,14 +55,6 @@ def killed(process: Forked) -> None:
     """Kill a daemon, which gets no chance to save anything."""
     process.kill()
     process.wait(BOUND_SECONDS)
-
-
-def killed_by_id(pid: int) -> None:
-    """Kill a daemon that is not a child of the test."""
-    gone = os.pidfd_open(pid)
-    os.kill(pid, signal.SIGKILL)
-    assert select.select([gone], [], [], BOUND_SECONDS)[0]
-    os.close(gone)
 
 
 def anew(home: Path, ask_seconds: float = 20.0) -> None:

@@ -30,6 +30,7 @@ from ai_session.sandbox.bwrap import Bubblewrap
 from ai_session.sandbox.probe import SandboxStatus
 from ai_session.sandbox.sandbox import PreparedSandbox, Sandbox
 from tests.support.bounds import BOUND_SECONDS
+from tests.support.strangers import as_that_user
 
 ORDINARY = 12345
 PATH = "/usr/local/bin:/usr/bin:/bin"
@@ -60,9 +61,7 @@ def as_user(uid: int, work: Callable[[], Any]) -> Any:
 def become(uid: int) -> None:
     """Change this process to user ``uid`` for good."""
     if os.geteuid() != uid:
-        os.setgroups([])
-        os.setresgid(uid, uid, uid)
-        os.setresuid(uid, uid, uid)
+        as_that_user(uid)
         # Cleared by the change of user, and normally restored by executing a program.
         assert ctypes.CDLL(None).prctl(4, 1, 0, 0, 0) == 0
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import io
-import os
-import select
 import signal
 import sys
 from collections.abc import Iterator
@@ -20,9 +18,10 @@ from ai_session.cli import main
 from ai_session.client.connection import ControlClient
 from ai_session.errors import AiSessionError, DaemonUnavailable
 from tests.ai_session.support.command_line import CommandLine
-from tests.ai_session.support.mcp_client import BOUND_SECONDS, daemon_pids, living_in, runtime, stop_daemons
+from tests.ai_session.support.mcp_client import daemon_pids, living_in, runtime, stop_daemons
 from tests.conftest import NO_RUNS, UNBOXED, environment
 from tests.support.bounds import pause
+from tests.support.process_ends import kill_process
 
 SHUT = '[[policy.rules]]\nid = "shut"\ndecision = "deny"\ntools = ["*"]\n'
 OWN = {"audit", "daemon.log", "lock", "sock"}
@@ -126,10 +125,7 @@ class DaemonHome:
     def end_daemon(self) -> None:
         """End the daemon by a signal; sessions keep running."""
         (pid,) = daemon_pids(self.home)
-        gone = os.pidfd_open(pid)
-        os.kill(pid, signal.SIGTERM)
-        assert select.select([gone], [], [], BOUND_SECONDS)[0]
-        os.close(gone)
+        kill_process(pid, signal.SIGTERM)
 
     def state(self) -> dict[str, str]:
         """Return every file and directory of the home but the daemon's own, and the running daemon."""

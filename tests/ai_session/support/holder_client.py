@@ -18,6 +18,7 @@ import ai_session
 from ai_session.backends.pty.channel import Channel, Message
 from ai_session.terminal.log import MappedLog
 from tests.support.bounds import BOUND_SECONDS
+from tests.support.process_ends import wait_ended
 
 PACKAGE = Path(ai_session.__file__).parent
 PATHS = [str(PACKAGE.parent), str(Path(ptyprocess.__file__).parents[1])]
@@ -93,13 +94,6 @@ class Client:
             os.close(self.received.pop())
 
 
-def wait_gone(pid: int) -> None:
-    with suppress(ProcessLookupError):
-        pidfd = os.pidfd_open(pid)
-        assert select.select([pidfd], [], [], BOUND_SECONDS)[0]
-        os.close(pidfd)
-
-
 def read_until(fd: int, text: bytes) -> bytes:
     data = b""
     while text not in data:
@@ -156,6 +150,6 @@ class Keeper:
             pid = self.pid()
             client = self.own()
             client.ask("stop")
-            wait_gone(pid)
+            wait_ended(pid)
         for client in self.clients:
             client.close()

@@ -18,6 +18,7 @@ from tests.conftest import contents, pids
 from tests.support import forked
 from tests.support.bounds import BOUND_SECONDS
 from tests.support.forked import Forked
+from tests.support.process_ends import ending
 from tests.support.processor_time import OwnTime
 
 if TYPE_CHECKING:
@@ -219,11 +220,8 @@ def daemon_pids(home: Path | None = None) -> list[int]:
 def stop_daemons(home: Path | None = None) -> None:
     """End the daemons of a HOME with their sessions, and wait for their ends."""
     for pid in daemon_pids(home):
-        gone = os.pidfd_open(pid)
-        with suppress(ConnectionError), socket.socket(socket.AF_UNIX) as link:
+        with ending(pid), suppress(ConnectionError), socket.socket(socket.AF_UNIX) as link:
             link.connect(str(runtime(home) / "sock"))
             link.sendall(b'{"ai_session":1,"role":"control"}\n{"id":1,"method":"stop","params":{"sessions":true}}\n')
             while link.recv(65536):
                 pass
-        assert select.select([gone], [], [], BOUND_SECONDS)[0], f"daemon {pid} does not end"
-        os.close(gone)

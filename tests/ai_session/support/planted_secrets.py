@@ -13,7 +13,7 @@ from typing import Any, cast
 
 import re2  # pyright: ignore[reportMissingTypeStubs]
 
-from tests.ai_session.unit.gate.test_redaction import SECRETS
+from tests.ai_session.support.example_secrets import SECRETS
 
 LEAST, STEP = 10, 4
 """So many consecutive characters of a secret count as leaked, searched for at each step; the common prefix of a kind of

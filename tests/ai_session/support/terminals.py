@@ -138,23 +138,6 @@ async def open_backend(name: str, home: Path) -> AsyncGenerator[BackendSetup]:
         await made.backend.stop()
 
 
-async def gone(pid: int) -> None:
-    """Wait until the process has ended."""
-    try:
-        pidfd = os.pidfd_open(pid)
-    except ProcessLookupError:
-        return
-    ended = asyncio.Event()
-    loop = asyncio.get_running_loop()
-    loop.add_reader(pidfd, ended.set)
-    try:
-        async with asyncio.timeout(BOUND_SECONDS):
-            await ended.wait()
-    finally:
-        loop.remove_reader(pidfd)
-        os.close(pidfd)
-
-
 async def start_owner(setup: BackendSetup, spec: TerminalSpec, kill_at: int, phase: str) -> tuple[Forked, int]:
     """Start a process that owns ``spec``'s terminal and kills itself. Return it and the pid of the terminal's child."""
     plan = {

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.support.bounds import BOUND_SECONDS
+from tests.support.strangers import as_that_user
 
 ROOT = Path(__file__).parents[3]
 USER = 12345 if os.geteuid() == 0 else os.getuid()
@@ -33,9 +34,7 @@ def become() -> Callable[[], None] | None:
     def change() -> None:
         if os.isatty(0):
             os.fchown(0, USER, GROUP)  # a terminal belongs to the user that opened it
-        os.setgroups([])
-        os.setgid(GROUP)
-        os.setuid(USER)
+        as_that_user(USER)
 
     return change
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import select
 import socket
 import subprocess
 import sys
@@ -18,6 +17,7 @@ import pytest
 
 from tests.ai_session.support.mcp_client import BOUND_SECONDS, Client
 from tests.conftest import UNBOXED_VARIABLES
+from tests.support.process_ends import ending
 
 ROOT = Path(__file__).parents[3]
 SERVER = [sys.executable, "-m", "ai_session", "mcp-server", "--stdio"]
@@ -118,13 +118,12 @@ class Machine:
 
     def stop(self) -> None:
         """End the daemon with its sessions, and wait until it has gone."""
-        with contextlib.suppress(FileNotFoundError, ConnectionRefusedError), self._hello(b"control") as (link, hello):
-            gone = os.pidfd_open(hello["pid"])
+        with (
+            contextlib.suppress(FileNotFoundError, ConnectionRefusedError),
+            self._hello(b"control") as (link, hello),
+            ending(hello["pid"]),
+        ):
             link.sendall(b'{"id":1,"method":"stop","params":{"sessions":true}}\n')
-            try:
-                assert select.select([gone], [], [], BOUND_SECONDS)[0], f"daemon {hello['pid']} does not end"
-            finally:
-                os.close(gone)
 
 
 @contextmanager

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import random
 import re
-import signal
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -116,20 +115,6 @@ class Round:
         assert info["state"] == state, info
         text = self.output(client)
         assert EXPECTED.startswith(text.removesuffix("\n").rpartition("\n")[0])
-
-
-def kill(pid: int) -> None:
-    """SIGKILL, and wait until it is gone."""
-    fd = os.pidfd_open(pid)
-    os.kill(pid, signal.SIGKILL)
-    try:
-        import select
-
-        poll = select.poll()
-        poll.register(fd, select.POLLIN)
-        assert poll.poll(10_000)
-    finally:
-        os.close(fd)
 
 
 @contextmanager

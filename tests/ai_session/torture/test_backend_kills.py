@@ -20,7 +20,8 @@ from tests.ai_session.contract.backends.test_backend_survival import (
     goes_on,
     keepers,
 )
-from tests.ai_session.support.terminals import BackendSetup, gone, open_backend, start_owner
+from tests.ai_session.support.terminals import BackendSetup, open_backend, start_owner
+from tests.support.process_ends import ended
 
 pytestmark = [pytest.mark.anyio, pytest.mark.torture]
 
@@ -40,11 +41,11 @@ async def test_owners(here: BackendSetup) -> None:
         waits, kill_at, phase = random.random() < 0.5, random.randrange(len(COUNTED)), random.choice(PHASES)
         spec = here.spec(["/bin/sh", "-c", f"{COUNT}; {'read x;' if waits else ''} exit 7"])
         owner, pid = await start_owner(here, spec, kill_at, phase)
-        await gone(owner.pid)
+        await ended(owner.pid)
         assert owner.wait() == -signal.SIGKILL
         owner.close()
         if not waits and random.random() < 0.5:
-            await gone(pid)
+            await ended(pid)
         again = (await here.adopt())[spec.session_id]
         await again.holds(len(COUNTED))
         again.terminal.write(b"\n")

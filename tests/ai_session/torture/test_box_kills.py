@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import select
 from collections.abc import Callable
 from pathlib import Path
 
@@ -13,9 +12,9 @@ import pytest
 from ai_session.client.connection import connect
 from ai_session.models import SandboxLevel
 from ai_session.system import membership, processes
-from tests.ai_session.torture.kills import EXPECTED, Round, daemon, keepers, kill
+from tests.ai_session.torture.kills import EXPECTED, Round, daemon, keepers
 from tests.ai_session.torture.test_kills import HOLDER
-from tests.support.bounds import BOUND_SECONDS
+from tests.support.process_ends import ending, kill_process, wait_ended
 
 BOXED = '[policy]\nmode = "trusted"\n'
 ROUNDS = [pytest.param(1, id="once"), pytest.param(25, id="many", marks=pytest.mark.torture)]
@@ -53,9 +52,8 @@ def each_round(workspace: Path, backend: str, rounds: int, judge: Callable[[Roun
                 answer = client.call("execute_command", session_id="other", command="echo $other").structured
                 assert answer["output"] == "kept\n", answer
         with connect() as client:
-            leaving = os.pidfd_open(client.hello["pid"])
-    with open(leaving, "rb", buffering=0):
-        assert select.select((leaving,), (), (), BOUND_SECONDS)[0], "the daemon does not end"
+            leaving = client.hello["pid"]
+    wait_ended(leaving)
     assert os.listdir(workspace) == ["mine"]
 
 
@@ -63,10 +61,8 @@ def ended(one: Round, pid: int) -> None:
     """Of a kill that takes the shell with it. Hung up, it may find the time to say so in what it printed last."""
     shell = processes.boxed(one.pid, SandboxLevel.BWRAP)
     assert shell
-    gone = os.pidfd_open(shell)
-    kill(pid)
-    with open(gone, "rb", buffering=0):
-        assert select.select((gone,), (), (), BOUND_SECONDS)[0], "the shell is running"
+    with ending(shell):
+        kill_process(pid)
     wait = {"command_id": one.command_id, "wait_for": "finish", "timeout_seconds": 50}
     with connect() as client:
         end = client.call("read_output", session_id=one.name, **wait).structured
@@ -90,7 +86,7 @@ def test_the_daemon(workspace: Path, backend: str, rounds: int) -> None:
     def judge(one: Round) -> None:
         with connect() as client:
             pid = client.hello["pid"]
-        kill(pid)
+        kill_process(pid)
         with connect() as client:
             assert client.hello["pid"] != pid
             one.check_survived(client)
@@ -103,7 +99,7 @@ def test_the_daemon(workspace: Path, backend: str, rounds: int) -> None:
 def test_the_holder(workspace: Path, rounds: int) -> None:
     def judge(one: Round) -> None:
         (holder,) = keepers(HOLDER)
-        kill(holder)
+        kill_process(holder)
         with connect() as client:
             one.check_survived(client)
 
@@ -116,7 +112,7 @@ def test_the_tmux_server(workspace: Path, rounds: int) -> None:
     def judge(one: Round) -> None:
         for server in keepers(r"tmux\.sock"):
             if os.path.exists(f"/proc/{server}"):
-                kill(server)
+                kill_process(server)
         with connect() as client:
             one.check_ended(client, "lost")
 

@@ -15,7 +15,8 @@ import pytest
 
 from tests.ai_session.support.mcp_client import BOUND_SECONDS
 from tests.ai_session.torture.faults import PTY_FIRST, ROOT, SERVER, TMUX_FIRST, Caller, Machine, machine, mounted
-from tests.ai_session.torture.kills import kill, spin
+from tests.ai_session.torture.kills import spin
+from tests.support.process_ends import kill_process
 
 FEW_TERMINALS = (
     "mount -t devpts -o newinstance,ptmxmode=0666,max=4 none /dev/pts && mount --bind /dev/pts/ptmx /dev/ptmx"
@@ -63,7 +64,7 @@ def test_a_next_daemon_keeps_all_sessions_where_the_user_has_no_more_watches(hom
         with here.caller() as client:
             client.ok("create_session", name="s0", backend="tmux")
             give_state(client, 1)
-        kill(here.daemon())
+        kill_process(here.daemon())
         with Machine(home, ["unshare", "-r", "sh", "-c", without_inotify, "sh"]).caller() as client:
             unaffected(client, 1)
             client.ok("create_session", name="next", backend="tmux")
@@ -182,7 +183,7 @@ def test_the_working_directory_is_removed(home: Path, backend: str) -> None:
         assert client.run("s", "echo $kept") == "yes\n"
         client.run("s", "ls -d /usr; (exit 3)", 3)
         client.refused("directory_unusable", "create_session", name="t", backend=backend, working_directory=str(gone))
-        kill(client.ok("get_session_info", session_id="s")["pid"])
+        kill_process(client.ok("get_session_info", session_id="s")["pid"])
         spin(lambda: client.state("s") == "exited", "it has not ended")
         facts = client.ok("create_session", name="s")
         assert os.path.isdir(facts["working_directory"]), facts
@@ -208,7 +209,7 @@ def test_a_daemon_finds_no_log(home: Path) -> None:
             client.ok("execute_command", session_id="s", command="n=$((n + 1)); (exit 7)")
             for name in ("history.jsonl", "log"):
                 (here.runtime / "sessions" / session_id / name).unlink()
-            kill(here.daemon())
+            kill_process(here.daemon())
         with here.caller() as client:
             # How the last command ended only its shell still knows, which is asked. It is not run again.
             ended = client.finish("s", "")

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.ai_session.torture.faults import BACKENDS, TMUX_FIRST, Caller, Machine, fill, mounted
-from tests.ai_session.torture.kills import kill
+from tests.support.process_ends import kill_process
 
 LINES = 500_000
 LOST = {"pty": "bytes of output are lost: the disk was full", "tmux": "some of its output is missing"}
@@ -131,10 +131,10 @@ def test_a_daemon_killed_while_the_disk_is_full_is_replaced(small: Machine, gate
     with small.caller() as client:
         command_id = begin(client, backend, gate)
     filler = fill(small)
-    kill(small.daemon())
+    kill_process(small.daemon())
     with small.caller() as client:
         assert client.state("loud") == "running"
-        kill(small.daemon())
+        kill_process(small.daemon())
     gate.write_text("go\n")
     with small.caller() as client:
         assert client.ok("read_screen", session_id="loud")["rows"] == 50

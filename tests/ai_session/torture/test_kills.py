@@ -13,7 +13,8 @@ from collections.abc import Callable
 import pytest
 
 from ai_session.client.connection import connect
-from tests.ai_session.torture.kills import Round, daemon, keepers, kill, spin
+from tests.ai_session.torture.kills import Round, daemon, keepers, spin
+from tests.support.process_ends import kill_process
 
 HOLDER = r"pty[./]holder"
 ROUNDS = [pytest.param(1, id="once"), pytest.param(50, id="many", marks=pytest.mark.torture)]
@@ -43,7 +44,7 @@ def each_round(backend: str, rounds: int, judge: Callable[[Round, list[int]], No
 @pytest.mark.parametrize("backend", ["pty", "tmux"])
 def test_the_daemon_is_killed(backend: str, rounds: int) -> None:
     def judge(one: Round, pids: list[int]) -> None:
-        kill(pids[0])
+        kill_process(pids[0])
         with connect() as client:
             assert client.hello["pid"] not in pids
             one.check_survived(client)
@@ -55,7 +56,7 @@ def test_the_daemon_is_killed(backend: str, rounds: int) -> None:
 def test_the_holder_is_killed(rounds: int) -> None:
     def judge(one: Round, pids: list[int]) -> None:
         (holder,) = pids
-        kill(holder)
+        kill_process(holder)
         with connect() as client:
             one.check_survived(client)
             client.call("create_session", name="next", backend="pty")
@@ -72,12 +73,12 @@ def test_holder_then_daemon_are_killed(rounds: int) -> None:
         with connect() as client:
             daemon_pid = client.hello["pid"]
         (holder,) = pids
-        kill(holder)
+        kill_process(holder)
         spin(lambda: [p for p in keepers(HOLDER) if p != holder], "no new holder")
         with connect() as client:
             # Its creation is answered by the new holder, which therefore has taken over all terminals.
             client.call("create_session", name="next", backend="pty")
-        kill(daemon_pid)
+        kill_process(daemon_pid)
         with connect() as client:
             one.check_survived(client)
             client.call("close_session", session_id="next")
@@ -90,7 +91,7 @@ def test_holder_then_daemon_are_killed(rounds: int) -> None:
 @pytest.mark.parametrize("backend", ["pty", "tmux"])
 def test_the_shell_is_killed(backend: str, rounds: int) -> None:
     def judge(one: Round, _pids: list[int]) -> None:
-        kill(one.pid)
+        kill_process(one.pid)
         with connect() as client:
             one.check_ended(client, "exited")
             info = client.call("get_session_info", session_id=one.name).structured
@@ -108,7 +109,7 @@ def test_the_tmux_server_is_killed(rounds: int) -> None:
         assert pids
         for server in pids:
             if os.path.exists(f"/proc/{server}"):
-                kill(server)
+                kill_process(server)
         with connect() as client:
             one.check_ended(client, "lost")
             client.call("create_session", name="again", backend="tmux")

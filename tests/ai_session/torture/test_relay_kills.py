@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import os
 import random
 import select
-import signal
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import suppress
@@ -16,7 +14,7 @@ import pytest
 from ai_session.client import relay
 from tests.ai_session.support.mcp_client import Client, Message, daemon_pids, stop_daemons
 from tests.ai_session.torture.kills import keepers
-from tests.support.bounds import BOUND_SECONDS
+from tests.support.process_ends import kill_process
 
 pytestmark = pytest.mark.torture
 
@@ -41,10 +39,7 @@ def kill(who: str) -> None:
     """All of them, at once; returns when they are gone."""
     for pid in victims(who):
         with suppress(ProcessLookupError):
-            gone = os.pidfd_open(pid)
-            os.kill(pid, signal.SIGKILL)
-            assert select.select([gone], [], [], BOUND_SECONDS)[0]
-            os.close(gone)
+            kill_process(pid)
 
 
 def answer(client: Client, wanted: int) -> Message:

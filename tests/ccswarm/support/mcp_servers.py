@@ -63,18 +63,3 @@ async def held(client: McpToolClient, name: str, **options: Any) -> asyncio.Task
     )
     await asyncio.wait_for(arrived.wait(), BOUND_SECONDS)
     return task
-
-
-async def ended(pid: int) -> None:
-    """Wait until a process has ended."""
-    gone = asyncio.Event()
-    try:
-        fd = os.pidfd_open(pid)
-    except ProcessLookupError:
-        return
-    asyncio.get_running_loop().add_reader(fd, gone.set)
-    try:
-        await asyncio.wait_for(gone.wait(), BOUND_SECONDS)
-    finally:
-        asyncio.get_running_loop().remove_reader(fd)
-        os.close(fd)

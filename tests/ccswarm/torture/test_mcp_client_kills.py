@@ -12,7 +12,8 @@ import pytest
 
 from ccswarm.clients.mcp.plugin import McpToolClient
 from ccswarm.errors import CallTimedOut, ServerLost, ServerUnavailable
-from tests.ccswarm.support.mcp_servers import client_of, ended, facts, use
+from tests.ccswarm.support.mcp_servers import client_of, facts, use
+from tests.support.process_ends import ended
 
 pytestmark = [pytest.mark.anyio, pytest.mark.torture]
 

@@ -18,7 +18,8 @@ import pytest
 from agentwire import plugins
 from ai_session.errors import BackendUnavailable, DirectoryUnusable, ShellUnavailable, TerminalsExhausted
 from ai_session.models import ExitStatus, ScreenSnapshot
-from tests.ai_session.support.terminals import BOUND_SECONDS, BackendSetup, gone, open_backend
+from tests.ai_session.support.terminals import BOUND_SECONDS, BackendSetup, open_backend
+from tests.support.process_ends import ended
 
 pytestmark = [pytest.mark.anyio, pytest.mark.corners]
 
@@ -173,7 +174,7 @@ async def test_exit_is_known_while_the_terminal_is_held(here: BackendSetup) -> N
     pid = int(owned.output.split(b"pid=")[1].split()[0])
     await owned.close()
     os.kill(pid, signal.SIGKILL)
-    await gone(pid)
+    await ended(pid)
 
 
 async def test_exit_is_known_while_something_floods_the_terminal(here: BackendSetup) -> None:
@@ -183,7 +184,7 @@ async def test_exit_is_known_while_something_floods_the_terminal(here: BackendSe
     owned.terminal.write(b"\n")
     assert await owned.ended() == ExitStatus(code=4)
     await owned.close()
-    await gone(int(output.split(b"pid=")[1].split()[0]))
+    await ended(int(output.split(b"pid=")[1].split()[0]))
 
 
 async def test_a_child_may_close_its_terminal_for_a_while(here: BackendSetup, home: Path) -> None:
@@ -362,7 +363,7 @@ async def test_close_hangs_up(here: BackendSetup, home: Path) -> None:
     await owned.shows(b"ready")
     await owned.close()
     await owned.close()
-    await gone(owned.terminal.pid)
+    await ended(owned.terminal.pid)
     assert (home / "hup").read_text() == "hup\n"
     owned.terminal.write(b"ignored")
     assert owned.terminal.read_into(memoryview(bytearray(10))) == 0

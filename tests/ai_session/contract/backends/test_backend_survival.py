@@ -16,7 +16,8 @@ import pytest
 from agentwire import plugins
 from ai_session.errors import BackendUnavailable
 from ai_session.models import ExitStatus
-from tests.ai_session.support.terminals import BOUND_SECONDS, BackendSetup, Owned, gone, open_backend, start_owner
+from tests.ai_session.support.terminals import BOUND_SECONDS, BackendSetup, Owned, open_backend, start_owner
+from tests.support.process_ends import ended
 
 pytestmark = [pytest.mark.anyio, pytest.mark.corners]
 
@@ -97,7 +98,7 @@ async def test_what_happened_without_an_owner_is_told(here: BackendSetup) -> Non
     await here.backend.aclose()
     for one in owned.values():
         one.log.close()
-        await gone(one.terminal.pid)
+        await ended(one.terminal.pid)
     here.backend = here.new_backend()
     adopted = await here.adopt()
     wanted = {"code": ExitStatus(code=5), "signal": ExitStatus(signal=9), "held": ExitStatus(code=6)}
@@ -119,11 +120,11 @@ async def test_a_killed_owner_loses_nothing(here: BackendSetup, phase: str, atte
         kill_at = random.randrange(len(COUNTED))
         spec = here.spec(["/bin/sh", "-c", f"{COUNT}; {'read x;' if waits else ''} exit 7"])
         owner, pid = await start_owner(here, spec, kill_at, phase)
-        await gone(owner.pid)
+        await ended(owner.pid)
         assert owner.wait() == -signal.SIGKILL
         owner.close()
         if not waits:
-            await gone(pid)
+            await ended(pid)
         again = (await here.adopt())[spec.session_id]
         assert again.terminal.pid == pid
         await again.holds(len(COUNTED))
@@ -141,7 +142,7 @@ async def test_an_owner_killed_at_any_moment_loses_nothing(here: BackendSetup, a
         owner, _ = await start_owner(here, spec, 1 << 40, "before")
         with suppress(TimeoutError):
             async with asyncio.timeout(random.random() * 0.05):
-                await gone(owner.pid)
+                await ended(owner.pid)
         owner.close()
         again = (await here.adopt())[spec.session_id]
         assert await again.ended() == ExitStatus(code=8)
@@ -153,7 +154,7 @@ async def kill_keepers(here: BackendSetup) -> None:
     for pid in keepers(here):
         with suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)
-            await gone(pid)
+            await ended(pid)
 
 
 @pytest.mark.parametrize("attempts", ATTEMPTS)
@@ -250,7 +251,7 @@ async def test_stop_ends_everything(here: BackendSetup) -> None:
     assert found
     await here.backend.stop()
     for pid in [*found, *(owned.terminal.pid for owned in everyone)]:
-        await gone(pid)
+        await ended(pid)
     assert list(await here.backend.adopt()) == []
     fresh = await here.sh("echo fresh")
     assert await fresh.ended() == ExitStatus(code=0)

@@ -13,7 +13,8 @@ import pytest
 from ai_session.errors import BackendUnavailable
 from ai_session.models import ExitStatus
 from tests.ai_session.contract.backends.test_backend_survival import keepers
-from tests.ai_session.support.terminals import BackendSetup, gone, open_backend
+from tests.ai_session.support.terminals import BackendSetup, open_backend
+from tests.support.process_ends import ended
 
 pytestmark = pytest.mark.anyio
 
@@ -29,7 +30,7 @@ async def here(home: Path) -> AsyncIterator[BackendSetup]:
 async def kill_holder(here: BackendSetup) -> None:
     (pid,) = keepers(here)
     os.kill(pid, signal.SIGKILL)
-    await gone(pid)
+    await ended(pid)
 
 
 async def test_terminals_go_on_when_no_holder_can_be_started(here: BackendSetup) -> None:
@@ -62,7 +63,7 @@ async def test_an_orderly_end_right_after_the_holders(here: BackendSetup) -> Non
         (pid,) = keepers(here)
         os.kill(pid, signal.SIGKILL)
         if word != "one":
-            await gone(pid)
+            await ended(pid)
         again = (await here.succeed())[owned.terminal.session_id]
         owned.log.close()
         again.terminal.write(f"{word}\n".encode())

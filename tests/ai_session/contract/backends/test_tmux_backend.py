@@ -23,7 +23,7 @@ from ai_session.backends.tmux.terminal import HOLD_BYTES
 from ai_session.errors import BackendUnavailable
 from ai_session.models import ExitStatus
 from ai_session.system.events import FileGrowth, process_ended
-from tests.ai_session.support.terminals import BOUND_SECONDS, BackendSetup, Owned, gone
+from tests.ai_session.support.terminals import BOUND_SECONDS, BackendSetup, Owned
 from tests.ai_session.support.tmux_servers import (
     CAT,
     ECHOES,
@@ -37,6 +37,7 @@ from tests.ai_session.support.tmux_servers import (
     until_piped,
 )
 from tests.support.bounds import pause_awaited
+from tests.support.process_ends import ended
 
 pytestmark = pytest.mark.anyio
 
@@ -66,7 +67,7 @@ async def test_a_killed_server_loses_its_terminals_and_the_next_open_starts_anot
     for owned in everyone:
         assert await owned.ended() == ExitStatus(lost=True)
         assert owned.output == b"ready"
-        await gone(owned.terminal.pid)
+        await ended(owned.terminal.pid)
         owned.terminal.write(b"ignored")
         await owned.terminal.resize(30, 90)
         assert await owned.terminal.capture() is None
@@ -248,7 +249,7 @@ async def test_a_later_daemon_finds_everything(here: BackendSetup) -> None:
     await backend(here).aclose()
     await tmux(here, "send-keys", "-t", pane(live).session_id, "away", "Enter")
     await tmux(here, "send-keys", "-t", pane(dies).session_id, "bye", "Enter", "C-d")
-    await gone(dies.terminal.pid)
+    await ended(dies.terminal.pid)
     await kill_sink(mute)
     here.backend = here.new_backend()
     found = await here.adopt()
@@ -288,7 +289,7 @@ async def test_a_terminal_whose_directory_has_gone_is_ended(here: BackendSetup) 
     for owned in (stray, dead):
         shutil.rmtree(here.directory(owned.terminal.session_id))
     assert list(await here.succeed()) == [kept.terminal.session_id]
-    await gone(stray.terminal.pid)
+    await ended(stray.terminal.pid)
     assert f"@ais-exit-{dead.terminal.session_id}" not in await tmux(here, "show-options", "-g")
 
 
@@ -400,7 +401,7 @@ async def test_stop_ends_the_server_and_all_terminals(either: BackendSetup) -> N
     server = backend(either).server.pid
     await either.backend.stop()
     for pid in (server, *(owned.terminal.pid for owned in everyone)):
-        await gone(pid)
+        await ended(pid)
     await either.backend.stop()
     owned = await either.sh("echo again")
     assert await owned.ended() == ExitStatus(code=0)

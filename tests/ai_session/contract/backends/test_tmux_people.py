@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 
 from ai_session.models import ExitStatus
-from tests.ai_session.support.terminals import BOUND_SECONDS, BackendSetup, gone
+from tests.ai_session.support.terminals import BOUND_SECONDS, BackendSetup
 from tests.ai_session.support.tmux_servers import CAT, ECHOES, Person, a_world, pane, tmux
+from tests.support.process_ends import ended
 
 NASTY = "a 'b\" #[x]#{pid}#(date) %Y$HOME`id`\\;~ é {}"
 pytestmark = pytest.mark.anyio
@@ -64,7 +65,7 @@ async def test_a_terminal_killed_by_a_person_is_lost(either: BackendSetup) -> No
     await owned.shows(b"ready")
     await tmux(either, "kill-session", "-t", pane(owned).session_id)
     assert await owned.ended() == ExitStatus(lost=True)
-    await gone(owned.terminal.pid)
+    await ended(owned.terminal.pid)
     other.terminal.write(b"fine")
     await other.shows(b"fine")
     await owned.close()

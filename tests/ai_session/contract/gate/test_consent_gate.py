@@ -30,6 +30,7 @@ from tests.ai_session.support.mcp_client import (
 )
 from tests.conftest import new_home
 from tests.support import forked
+from tests.support.process_ends import kill_process
 
 CONFIG = """
 [sandbox]
@@ -352,7 +353,7 @@ def test_several_wait_at_once_and_each_gets_its_own_answer(daemon_home: Path) ->
 def test_questions_outlive_a_daemon_that_is_killed_and_so_do_answers_and_states(daemon_home: Path) -> None:
     def kill() -> None:
         for pid in daemon_pids(daemon_home):
-            asking.killed_by_id(pid)
+            kill_process(pid)
 
     with client(daemon_home) as peer:
         name = opened(peer, FORMS)

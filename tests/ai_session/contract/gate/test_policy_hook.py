@@ -12,6 +12,7 @@ from tests.ai_session.support import asking
 from tests.ai_session.support.asking import client, error_of, greet, person
 from tests.ai_session.support.mcp_client import Client, daemon_pids, stop_daemons
 from tests.conftest import WINDOWS, new_home
+from tests.support.process_ends import kill_process
 
 HOOK = """#!/bin/sh
 question=$(cat)
@@ -107,7 +108,7 @@ def test_one_that_is_missing_lets_nothing_run_but_everything_can_be_ended(homes:
         for name in ("one", "two", "three"):
             assert not peer.call("create_session", name=name, backend="pty")["isError"]
     for pid in daemon_pids(made):
-        asking.killed_by_id(pid)
+        kill_process(pid)
     hook.unlink()
     with client(made) as peer:
         greet(peer, {})

@@ -13,6 +13,7 @@ from tests.ai_session.support import asking
 from tests.ai_session.support.asking import client, error_of, greet, modern, person
 from tests.ai_session.support.mcp_client import Client, daemon_pids, stop_daemons
 from tests.conftest import new_home
+from tests.support.process_ends import kill_process
 
 CONFIG = """
 [sandbox]
@@ -125,7 +126,7 @@ def test_what_is_shown_and_recorded(daemon_home: Path) -> None:
 def test_what_was_tightened_stays_so_when_the_daemon_is_killed_and_what_was_loosened_does_not(own: Path) -> None:
     def kill() -> None:
         for pid in daemon_pids(own):
-            asking.killed_by_id(pid)
+            kill_process(pid)
 
     person(own, "policy", "mode", "read-only")
     kill()

@@ -29,6 +29,7 @@ from tests.conftest import new_home
 from tests.support import forked
 from tests.support.bounds import BOUND_SECONDS, pause
 from tests.support.forked import Forked
+from tests.support.process_ends import kill_process
 
 BOXED = '[policy]\nmode = "trusted"\n[session]\nuser_rc = false\n'
 SECOND = 1.0
@@ -174,10 +175,7 @@ def test_a_plant_while_no_daemon_runs(only_project: Project) -> None:
         run(client, "echo {} >.mcp.json")
         run(client, "mkfifo go; { read x <go; git init -q late; echo >ended; } & ")
     (pid,) = daemon_pids(only_project.line.home)
-    gone = os.pidfd_open(pid)
-    os.kill(pid, signal.SIGKILL)
-    assert select.select([gone], [], [], BOUND_SECONDS)[0]
-    os.close(gone)
+    kill_process(pid)
     with open(only_project.root / "go", "w") as go:
         go.write("\n")
     end = time.monotonic() + BOUND_SECONDS

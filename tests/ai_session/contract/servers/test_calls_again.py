@@ -4,9 +4,6 @@ the daemon was killed before it was."""
 from __future__ import annotations
 
 import json
-import os
-import select
-import signal
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -17,7 +14,7 @@ from ai_session.client.connection import ControlClient
 from ai_session.errors import CallInterrupted, SessionExists, SessionNotFound
 from tests.ai_session.support.command_line import CommandLine
 from tests.ai_session.support.mcp_client import runtime
-from tests.support.bounds import BOUND_SECONDS
+from tests.support.process_ends import kill_process
 
 
 @pytest.fixture
@@ -32,11 +29,7 @@ def facts(client: ControlClient, tool: str, **given: Any) -> Any:
 
 def kill_before_it_is_on_record(line: CommandLine) -> None:
     """The daemon is gone, and what it noted of calls is that they were begun."""
-    pid = line.daemon_pid()
-    gone = os.pidfd_open(pid)
-    os.kill(pid, signal.SIGKILL)
-    assert select.select([gone], [], [], BOUND_SECONDS)[0]
-    os.close(gone)
+    kill_process(line.daemon_pid())
     for record in (runtime(line.home) / "calls").glob("*.json"):
         begun = json.loads(record.read_bytes())
         begun.pop("result")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import select
 import signal
 import subprocess
 from collections.abc import Iterator
@@ -27,6 +26,7 @@ from tests.ai_session.support.mcp_client import (
     stop_daemons,
 )
 from tests.conftest import new_home
+from tests.support.process_ends import kill_process
 from tests.support.processor_time import once_within, processor_seconds
 
 OPENINGS: dict[str, list[Message]] = json.loads((DATA / "openings.json").read_text())
@@ -325,10 +325,7 @@ def test_killed_daemon_loses_no_output(module_home: Path, pipes: list[Client]) -
     with Client(env=living_in(module_home)) as client:
         run(client, "for i in 1 2 3; do echo before $i; done; read x; seq 1 5000; (exit 7)", timeout_seconds=0)
         (pid,) = daemon_pids(module_home)
-        gone = os.pidfd_open(pid)
-        os.kill(pid, signal.SIGKILL)
-        assert select.select([gone], [], [], BOUND_SECONDS)[0]
-        os.close(gone)
+        kill_process(pid)
         client.call("send_input", session_id="work", keys=["Enter"])
         result = client.call("read_output", session_id="work", wait_for="finish")["structuredContent"]
         assert (result["status"], result["exit_code"]) == ("finished", 7)

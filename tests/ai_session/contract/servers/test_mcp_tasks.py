@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any, Self
 import pytest
 
 from ai_session.servers.mcp.tasks import COMMAND_ID, PATIENCE_SECONDS, TASKS, TTL_SECONDS
-from tests.ai_session.support import asking
 from tests.ai_session.support.asking import decide
 from tests.ai_session.support.mcp_client import Client, Message, daemon_pids, living_in, stop_daemons
 from tests.conftest import UNBOXED, new_home
+from tests.support.process_ends import kill_process
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -172,7 +172,7 @@ def test_the_daemon_may_be_replaced_meanwhile(homes: Path) -> None:
     with Tasking(home) as before:
         task, pipe = before.running("kept")
         (pid,) = daemon_pids(home)
-        asking.killed_by_id(pid)
+        kill_process(pid)
     with Tasking(home) as after:
         assert after.seen(task)["status"] == "working"
         pipe.write_text("tea\n")

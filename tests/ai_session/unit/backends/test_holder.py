@@ -19,7 +19,8 @@ import pytest
 from ai_session.backends.pty.channel import HEADER
 from ai_session.system.log_tail import WINDOW, LogTail
 from ai_session.terminal.log import MappedLog
-from tests.ai_session.support.holder_client import BOUND_SECONDS, PATHS, Keeper, read_until, wait_gone
+from tests.ai_session.support.holder_client import BOUND_SECONDS, PATHS, Keeper, read_until
+from tests.support.process_ends import wait_ended
 
 LINES = b"".join(b"%07d\n" % number for number in range(1 << 17))
 
@@ -90,7 +91,7 @@ def test_it_ends_when_the_last_owner_leaves_nothing(keeper: Keeper) -> None:
     client.spawn("a", "read x")
     client.ask("free", id="a")
     client.close()
-    wait_gone(pid)
+    wait_ended(pid)
     assert not (keeper.runtime / "holder.sock").exists()
 
 
@@ -101,7 +102,7 @@ def test_it_leaves_a_successors_socket_alone(keeper: Keeper) -> None:
     keeper.start()
     assert keeper.pid() != pid
     client.close()
-    wait_gone(pid)
+    wait_ended(pid)
     assert keeper.pid() != pid
 
 

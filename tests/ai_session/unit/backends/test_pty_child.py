@@ -14,7 +14,8 @@ from pathlib import Path
 import pytest
 
 from ai_session.backends.pty import child
-from tests.ai_session.support.holder_client import Client, Keeper, read_until, wait_gone
+from tests.ai_session.support.holder_client import Client, Keeper, read_until
+from tests.support.process_ends import wait_ended
 from tests.support.processor_time import once_within
 
 SCRIPTS = [("exit 0", (0, None)), ("exit 7", (7, None)), ("kill -KILL $$", (None, 9))]
@@ -137,7 +138,7 @@ def adopted_elsewhere(keeper: Keeper, script: str) -> tuple[Client, int]:
     read_until(fds[0], b"ready")
     pid = keeper.pid()
     os.kill(pid, signal.SIGKILL)
-    wait_gone(pid)
+    wait_ended(pid)
     keeper.start()
     heir = keeper.own()
     fields = {name: facts[name] for name in ("pid", "tty", "directory", "exit")}
@@ -155,12 +156,12 @@ def test_the_end_of_an_adopted_child_is_told(
     assert (event["event"], event["id"]) == ("exit", "a")
     reported = (event["code"], event["signal"])
     assert reported == status if PIDFD_TELLS else reported in (status, (None, None))
-    wait_gone(pid)
+    wait_ended(pid)
 
 
 def test_an_adopted_child_that_is_already_gone(keeper: Keeper) -> None:
     heir, pid = adopted_elsewhere(keeper, "exit 5")
-    wait_gone(pid)
+    wait_ended(pid)
     reported = heir.ask("take", id="a")["exit"] or heir.event()
     assert reported["code"] in ((5,) if PIDFD_TELLS else (5, None))
 
@@ -193,7 +194,7 @@ def test_exit_code_of_a_process_somebody_else_reaped(script: str, status: tuple[
 def test_exit_code_of_a_process_nobody_has_reaped(script: str, status: tuple[int | None, int | None]) -> None:
     process = subprocess.Popen(["/bin/sh", "-c", script])
     pidfd = os.pidfd_open(process.pid)
-    wait_gone(process.pid)
+    wait_ended(process.pid)
     code = child.foreign_exit_code(process.pid, pidfd)
     assert code == (status[0] if status[1] is None else -status[1])
     process.wait()

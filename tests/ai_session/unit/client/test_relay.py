@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import fcntl
 import os
-import select
 import signal
 import socket
 import subprocess
@@ -28,6 +27,7 @@ from tests.ai_session.support.mcp_client import (
     living_in,
     runtime,
 )
+from tests.support.process_ends import kill_process
 from tests.support.processor_time import once_within
 
 AT_ONCE_SECONDS = 0.1
@@ -50,10 +50,7 @@ def lasting(started: None, shared_home: Path) -> None:
 def dismiss() -> None:
     """End the daemon, which has no sessions, and wait until it is gone."""
     (pid,) = daemon_pids()
-    gone = os.pidfd_open(pid)
-    os.kill(pid, signal.SIGTERM)
-    assert select.select([gone], [], [], BOUND_SECONDS)[0]
-    os.close(gone)
+    kill_process(pid, signal.SIGTERM)
 
 
 def held_by(pid: int) -> set[str]:

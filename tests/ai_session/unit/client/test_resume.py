@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import select
-import signal
 import socket
 import threading
 from collections.abc import Callable, Iterator
@@ -19,6 +17,7 @@ from ai_session.client import relay
 from ai_session.client.resume import READ_ONLY, Conversation, Lines, Memory, interrupted, repeatable
 from tests.ai_session.support.mcp_client import BOUND_SECONDS, Client, Message, daemon_pids, stop_daemons
 from tests.support import forked
+from tests.support.process_ends import kill_process
 
 
 def environ() -> dict[str, str]:
@@ -50,10 +49,7 @@ def client(home: Path) -> Iterator[Client]:
 def kill() -> None:
     """The daemon, at once; returns when it is gone."""
     (pid,) = daemon_pids()
-    gone = os.pidfd_open(pid)
-    os.kill(pid, signal.SIGKILL)
-    assert select.select([gone], [], [], BOUND_SECONDS)[0]
-    os.close(gone)
+    kill_process(pid)
 
 
 def run(client: Client, command: str, **more: Any) -> Message:

@@ -33,6 +33,7 @@ from tests.ai_session.support.mcp_client import (
 )
 from tests.ai_session.support.sessions import spin
 from tests.support.forked import Forked
+from tests.support.process_ends import ending
 from tests.support.processor_time import once_within
 
 IN_PROCESS = [*SERVER, "--no-daemon"]
@@ -255,10 +256,10 @@ def test_foreground_daemon_that_cannot_start_says_why() -> None:
 
 def test_daemon_without_its_directory_leaves() -> None:
     with closing(relay.connect("mcp")) as link:
-        ended = os.pidfd_open(json.loads(link.recv(65536))["pid"])
-        shutil.rmtree(runtime())
-    assert select.select([ended], [], [], BOUND_SECONDS)[0]
-    os.close(ended)
+        pid = json.loads(link.recv(65536))["pid"]
+        with ending(pid):
+            shutil.rmtree(runtime())
+            link.close()
 
 
 def test_leaving_is_refused_while_somebody_is_there(lasting: Forked) -> None:

@@ -15,7 +15,7 @@ from ai_session.errors import LimitReached
 from ai_session.gate.redaction.known_secrets import MAX_KNOWN, MAX_SEEN, PIECE_CHARS, Masking
 from ai_session.system.shares import share
 from ai_session.system.turns import finished
-from tests.ai_session.unit.gate.test_redaction import SECRETS
+from tests.ai_session.support.example_secrets import SECRETS
 from tests.support.processor_time import computing_seconds, once_within
 
 NAMES = ("*_TOKEN", "*_KEY", "*_PASSWORD")

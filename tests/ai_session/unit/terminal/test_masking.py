@@ -20,7 +20,7 @@ from ai_session.terminal.log import READ_BYTES, MappedLog
 from ai_session.terminal.masking import CONTEXT_BYTES, LEAST_CHARS, Hiding, breaks, on_screen, secret_spans
 from ai_session.terminal.text import clean
 from ai_session.terminal.transcript import Transcript
-from tests.ai_session.unit.gate.test_redaction import NAMED, SECRETS
+from tests.ai_session.support.example_secrets import NAMED, SECRETS
 
 LEAST = 8
 """So much of a secret in a row counts as told."""

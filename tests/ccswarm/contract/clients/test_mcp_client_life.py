@@ -18,8 +18,9 @@ from ccswarm.errors import ServerLost, ServerUnavailable, SwarmError
 from ccswarm.models import CallRequest
 from ccswarm.toolbox.scope import ToolScope
 from ccswarm.toolbox.toolboxes import Toolboxes
-from tests.ccswarm.support.mcp_servers import BOUND_SECONDS, ROOT, client_of, ended, facts, held, settings, use
+from tests.ccswarm.support.mcp_servers import BOUND_SECONDS, ROOT, client_of, facts, held, settings, use
 from tests.support.forked_awaited import awaited
+from tests.support.process_ends import ended
 
 pytestmark = pytest.mark.anyio
 
