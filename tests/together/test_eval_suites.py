@@ -228,7 +228,7 @@ def test_every_recorded_reply_solves_its_case(verbs: RunVerbs) -> None:
 
 
 @pytest.mark.torture
-def test_defects_in_repositories_are_mended_with_bash_read_and_edit(verbs: RunVerbs) -> None:
+def test_defects_in_repositories_are_fixed_with_bash_read_and_edit(verbs: RunVerbs) -> None:
     """By recorded replies, judged by tests that they do not see, which refuse what only passes those that they do."""
     found = results_of(verbs, REPOSITORIES, "--brain", "llm")
     assert len(found) == 20

@@ -293,7 +293,7 @@ async def test_an_agent_sees_no_tool_that_it_is_not_granted(swarm_home: SwarmHom
 
 
 @pytest.mark.torture
-async def test_bad_servers_beside_good_ones_cost_only_their_own_tasks(homes: Path) -> None:
+async def test_bad_servers_among_good_ones_cost_only_their_own_tasks(homes: Path) -> None:
     with open_swarm_home(homes, AI_SESSION + QUICK + BAD_SERVERS, "") as swarm_home:
         async with swarm_home.client() as app, swarm_home.worker():
             run = await over(app, await submit(app, swarm_home.plan(BAD_TASKS), swarm_home))

@@ -36,7 +36,7 @@ def test_a_short_word_is_not_broken() -> None:
     assert ["─" in "".join(lines) for lines in reported] == [True, False]
 
 
-def test_times_are_told_by_their_largest_unit() -> None:
+def test_times_are_shown_in_their_largest_unit() -> None:
     reported = {
         0.5: "now",
         1: "1 s ago",

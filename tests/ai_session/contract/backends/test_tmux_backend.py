@@ -319,7 +319,7 @@ async def test_adopting_starts_no_server(here: BackendSetup) -> None:
 
 
 @pytest.mark.parametrize("many", [20, pytest.param(50, marks=pytest.mark.torture)])
-async def test_many_that_end_at_once_are_all_told(here: BackendSetup, many: int) -> None:
+async def test_many_simultaneous_ends_are_all_reported(here: BackendSetup, many: int) -> None:
     script = "stty -echo -opost; read x; seq 3000; exit "
     everyone = await asyncio.gather(*(here.sh(f"{script}{number}") for number in range(many)))
     for owned in everyone:

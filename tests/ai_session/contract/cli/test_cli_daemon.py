@@ -255,7 +255,7 @@ def test_a_group_without_a_verb_shows_its_help(cli: CommandLine, words: tuple[st
     assert (bare.stdout, bare.stderr) == (asked.stdout, "")
 
 
-def test_a_verb_alone_is_told_of_as_among_all(cli: CommandLine) -> None:
+def test_help_for_one_verb_equals_its_part_of_the_whole_help(cli: CommandLine) -> None:
     """In a process of its own the program is made of that verb only."""
     for words in (["exec", "--help"], ["audit", "--help"], ["daemon", "stop", "-h"]):
         among = CliRunner().invoke(program(), words, prog_name="ai-session").stdout

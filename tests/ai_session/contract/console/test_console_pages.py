@@ -212,7 +212,7 @@ def test_a_long_paste_arrives_whole(browser: Browser, here: Console, agent: Pers
     assert (daemon_home / "pasted").read_text() == text
 
 
-def test_another_program_at_the_consoles_port_is_told_nothing(browser: Browser, daemon_home: Path) -> None:
+def test_another_program_at_the_port_of_the_console_is_sent_nothing(browser: Browser, daemon_home: Path) -> None:
     page = browser.page()
     with console(daemon_home) as here:
         page.goto(here.link())

@@ -217,7 +217,7 @@ def test_a_state_grows_old_and_survives_the_daemon(home: Path) -> None:
         assert returned(peer, state)["error"]["code"] == -32602
 
 
-def test_every_question_and_answer_is_told_to_the_audit(daemon_home: Path) -> None:
+def test_every_question_and_answer_is_recorded_in_the_audit_log(daemon_home: Path) -> None:
     with client(daemon_home) as peer:
         greet(peer, FORMS)
         call(peer, "hello")

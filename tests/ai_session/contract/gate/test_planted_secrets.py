@@ -118,7 +118,7 @@ torture = pytest.mark.torture
     ids="-".join,
     indirect=True,
 )
-def test_no_place_tells_a_secret(planted: PlantedHome, how: tuple[str, str]) -> None:
+def test_no_output_contains_a_secret(planted: PlantedHome, how: tuple[str, str]) -> None:
     print_them(planted)
     read_them_in_pieces(planted)
     type_them(planted)
@@ -139,7 +139,7 @@ def test_no_place_tells_a_secret(planted: PlantedHome, how: tuple[str, str]) -> 
 
 @pytest.mark.torture  # of one terminal every place is looked at above
 @like("unboxed", "tmux")
-def test_no_place_of_another_terminal_tells_a_secret(planted: PlantedHome, how: tuple[str, str]) -> None:
+def test_no_output_of_another_terminal_contains_a_secret(planted: PlantedHome, how: tuple[str, str]) -> None:
     print_them(planted)
     type_them(planted)
     name_things_after_them(planted, how[1])

@@ -207,7 +207,7 @@ def test_questions_are_answered_in_every_mode(daemon_home: Path) -> None:
         assert error_of(peer.call("list_sessions"))["code"] == "consent_needed"
 
 
-def test_a_state_of_another_mode_is_asked_about_anew_or_denied(daemon_home: Path) -> None:
+def test_a_state_of_another_mode_is_asked_about_again_or_denied(daemon_home: Path) -> None:
     with client(daemon_home) as peer:
         opened(peer)
         call = {**modern({"session_id": "main", "command": "make"}), "name": "execute_command"}

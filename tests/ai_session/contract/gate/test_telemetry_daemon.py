@@ -180,7 +180,9 @@ def test_off_is_not_there(home: Path) -> None:
         ({"endpoint": "http://x", "traces_endpoint": "none", "metrics_endpoint": "none"}, ""),
     ],
 )
-def test_what_cannot_be_told_is_said_and_no_more(given: Message, word: str, caplog: pytest.LogCaptureFixture) -> None:
+def test_facts_that_cannot_be_determined_are_reported_as_such(
+    given: Message, word: str, caplog: pytest.LogCaptureFixture
+) -> None:
     with caplog.at_level(logging.WARNING):
         found = open_telemetry(TelemetrySettings.model_validate(given), [], str, {})
     assert type(found) is Telemetry

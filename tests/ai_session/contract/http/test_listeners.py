@@ -146,19 +146,18 @@ def test_another_site_may_send_a_persons_browser_to_sign_in(front: Served) -> No
     assert statuses(exchange(front.address, target.head("GET", **visit), over=False)) == [403]
 
 
-STRANGERS = (*(USERS if IS_ROOT else ()), "nobody knows who")
+STRANGERS = (*(USERS if IS_ROOT else ()), "unidentified")
 
 
 @pytest.fixture(params=[pytest.param(one, marks=pytest.mark.torture if one in USERS[1:] else ()) for one in STRANGERS])
 def stranger(request: pytest.FixtureRequest) -> Any:
-    """Another user, whom only root can be in a test; or anybody at all, where the system does not tell whose programs
-    connect."""
+    """Another user, which only root can become; or any user, on a system that does not report who connects."""
     return request.param
 
 
 @contextmanager
 def shared(rpc_home: RpcHome, stranger: Any, *words: str) -> Iterator[Served]:
-    """A server, and how somebody who is not this user talks to it."""
+    """Yield a server, and how another user talks to it."""
     if isinstance(stranger, int):
 
         def talk(address: tuple[str, int], data: bytes, *, over: bool = True) -> bytes:
@@ -172,7 +171,7 @@ def shared(rpc_home: RpcHome, stranger: Any, *words: str) -> Iterator[Served]:
 
 
 def said(served: Served, method: str, path: str, body: bytes | None = None, **headers: str) -> tuple[int, bytes]:
-    """What the stranger is answered."""
+    """Return the status and body that the stranger receives."""
     target = Target(served.port, path, body or b"")
     bare = dict.fromkeys(("Origin", "Sec_Fetch_Site", "Sec_Fetch_Mode", "Sec_Fetch_Dest", "Referer"))
     length = {"Content_Length": None, "Content_Type": None} if body is None else {"Content_Type": "application/json"}

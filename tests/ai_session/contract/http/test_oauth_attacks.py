@@ -176,7 +176,7 @@ async def test_a_clients_secret_is_needed_and_right(front: Front) -> None:
         ({"state": "x" * 5000}, "invalid_request"),
     ],
 )
-async def test_a_request_that_is_wrong_is_told_to_the_person_and_leads_nowhere(
+async def test_an_invalid_request_is_shown_to_the_person_and_not_redirected(
     front: Front, changes: dict[str, str | None], error: str
 ) -> None:
     """Anybody can register a client; whoever follows its link must not be sent on by this server's good name."""

@@ -111,7 +111,7 @@ def test_one_of_many_gets_a_refresh_token_turned(tmp_path: Path) -> None:
         assert store.do(lambda db: grants.listed(db, time.time())) == [], "the family ended"
 
 
-def test_a_full_disk_is_told_and_nothing_is_half_done(tmp_path: Path) -> None:
+def test_a_full_disk_is_reported_and_nothing_is_half_done(tmp_path: Path) -> None:
     file = tmp_path / FILE
     with Store(file) as store:
         before = store.do(begun)

@@ -245,7 +245,7 @@ async def test_changes_are_heard_beyond_a_daemons_end(daemon_home: Path) -> None
         others.close()
 
 
-async def test_whoever_speaks_the_protocol_wrongly_is_told_so(daemon_home: Path) -> None:
+async def test_violations_of_the_protocol_are_reported(daemon_home: Path) -> None:
     async with gate_of(daemon_home) as gate:
         await gate.started()
         link = await asyncio.to_thread(relay.connect, "front", start=False)

@@ -180,7 +180,7 @@ async def test_ssh_is_carried_where_its_port_is_listed() -> None:
             writer.close()
 
 
-async def test_plain_http_is_written_anew(home: Path) -> None:
+async def test_plain_http_requests_are_rewritten(home: Path) -> None:
     async with origin(home) as server, proxied([NAME], [server.port]) as way:
         headers = [
             *("Proxy-Authorization: Basic x", "Proxy-Connection: keep-alive", "Connection: keep-alive, X-Hop"),

@@ -248,7 +248,7 @@ def test_the_end_is_recorded_when_it_is_answered(audit: Audit, client: ControlCl
     )
 
 
-def test_settings_are_read_anew_only_where_they_may_be_others(own: CommandLine) -> None:
+def test_settings_are_read_again_only_if_they_may_have_changed(own: CommandLine) -> None:
     """A file that was changed, or a variable of the client's, counts at once, as if there were no daemon before."""
     own.run("sandbox", *WORDS, "true")
     with own.client() as client:

@@ -60,7 +60,7 @@ class Feed:
         return found
 
 
-def test_sessions_commands_questions_and_the_policy_are_told(daemon_home: Path, person: Person) -> None:
+def test_sessions_commands_questions_and_the_policy_are_reported(daemon_home: Path, person: Person) -> None:
     feed = Feed(person)
     made = person.call("create_session", name="s", shell="bash", backend="pty")["structured"]["session_id"]
     change = feed.until(lambda change: change.get("session_id") == made and change.get("state") == "ready")

@@ -67,7 +67,7 @@ def test_the_messages_of_the_document_get_its_answers(pipe: Flux) -> None:
     assert answer == {"type": "error", "id": "42", "error": UNKNOWN}
 
 
-def test_an_answer_is_made_of_sentences_whose_place_is_told(pipe: Flux) -> None:
+def test_an_answer_consists_of_sentences_with_their_sources(pipe: Flux) -> None:
     result = pipe.tool("faq", query=QUESTION, topK=3)["result"]
     assert result["score"] == result["citations"][0]["score"] > 0.5
     assert {"path": "docs/howto/share-a-terminal.md", "section": "Share a terminal with a person"}.items() <= (

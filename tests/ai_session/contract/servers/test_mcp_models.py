@@ -248,7 +248,7 @@ OTHERS: list[Message] = [{"sampling": {}}, {"elicitation": {"form": 1}}, {"exten
 
 
 @pytest.mark.parametrize("other", OTHERS)
-def test_a_client_that_says_something_else_of_itself_is_judged_anew(other: Message) -> None:
+def test_a_client_that_changes_its_name_is_checked_again(other: Message) -> None:
     called = {"name": "ask", "_meta": WHO | {ENVELOPE + "clientCapabilities": other}}
     quick, long = both(MODERN, called, ("tools/call", {"name": "echo", "_meta": WHO}))
     assert quick == long

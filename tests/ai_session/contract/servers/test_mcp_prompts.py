@@ -131,7 +131,7 @@ def test_28_a_review_joins_the_record_with_what_commands_came_to(daemon: ServedH
         ("diagnose_command", {"session": "empty"}, ["'empty' has run no command yet"]),
     ],
 )
-def test_28_wrong_arguments_are_all_told(
+def test_28_all_wrong_arguments_are_reported(
     daemon: ServedHome, name: str, arguments: Message, problems: list[str], modern: bool
 ) -> None:
     error = daemon.client.ask("prompts/get", {"name": name, "arguments": arguments}, modern=modern)["error"]

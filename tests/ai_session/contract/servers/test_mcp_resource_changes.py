@@ -135,7 +135,7 @@ def test_26_a_stream_that_is_given_up_is_not_answered_and_tells_no_more(client: 
     quiet(client)
 
 
-def test_26_lists_that_change_are_told_to_who_shook_hands(client: Client, module_home: Path) -> None:
+def test_26_changed_lists_are_announced_after_a_handshake(client: Client, module_home: Path) -> None:
     with worker(module_home) as other, worker(module_home) as mute:
         other.call("create_session", name="brief", backend="pty")
         until(client, method("notifications/resources/list_changed"))
@@ -147,9 +147,7 @@ def test_26_lists_that_change_are_told_to_who_shook_hands(client: Client, module
         quiet(mute)
 
 
-def test_26_the_output_of_one_command_is_told_of_while_it_runs_and_when_it_ends(
-    client: Client, module_home: Path
-) -> None:
+def test_26_output_of_a_command_is_announced_until_it_ends(client: Client, module_home: Path) -> None:
     with worker(module_home) as other:
         made = other.call("execute_command", session_id="build", command="read line; echo $line", timeout_seconds=0)
         command = made["structuredContent"]["command_id"]
@@ -165,7 +163,7 @@ def test_26_the_output_of_one_command_is_told_of_while_it_runs_and_when_it_ends(
         assert heard == {"session://build/output/all"}, "the first command has ended"
 
 
-def test_26_a_session_that_prints_flat_out_is_told_of_four_times_a_second(client: Client, module_home: Path) -> None:
+def test_26_a_flood_of_output_is_announced_four_times_a_second(client: Client, module_home: Path) -> None:
     listen(client, resourceSubscriptions=["session://build/screen"])
     with worker(module_home) as other:
         printing = "for i in $(seq 20000); do echo $i; done"
@@ -175,7 +173,7 @@ def test_26_a_session_that_prints_flat_out_is_told_of_four_times_a_second(client
     assert 1 <= heard <= 4 * seconds + 4
 
 
-def test_26_a_session_that_goes_is_told_of_once_more(client: Client, module_home: Path) -> None:
+def test_26_the_end_of_a_session_is_announced_once(client: Client, module_home: Path) -> None:
     with worker(module_home) as other:
         other.call("create_session", name="brief", backend="pty")
         listen(client, resourceSubscriptions=["session://brief/info"])
@@ -226,7 +224,7 @@ TIGHT = '[sandbox]\nprofile = "trusted"\n\n[policy]\nmode = "read-only"\n'
 
 
 @pytest.mark.parametrize("modern", [False, True], ids=["handshake", "2026"])
-def test_26_a_mode_that_brings_other_tools_is_told(homes: Path, modern: bool) -> None:
+def test_26_a_mode_that_changes_the_tools_is_announced(homes: Path, modern: bool) -> None:
     home = new_home(homes, TIGHT)
     try:
         with asking.client(home) as client:

@@ -218,7 +218,7 @@ async def test_the_next_command_waits_until_it_is_known_that_the_last_one_has_en
     assert await run(session, "echo ok") == Result("ok\n", 0, "finished")
 
 
-async def test_a_shell_replaced_by_a_person_is_gone_on_with(manager: SessionManager) -> None:
+async def test_a_shell_that_a_person_replaced_is_used_from_then_on(manager: SessionManager) -> None:
     session = await manager.create(request(shell="bash"))
     session.send(b"exec zsh\n")
     await until(session, lambda: session.at.human_line)

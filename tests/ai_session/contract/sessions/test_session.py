@@ -224,7 +224,7 @@ async def test_a_stopped_foreground_program_is_reported(session: Session) -> Non
     assert (await run(session, "kill -9 %1; wait 2>/dev/null; echo ok")).output.endswith("ok\n")
 
 
-async def test_exit_is_told_and_a_respawn_keeps_the_state(manager: SessionManager, session: Session) -> None:
+async def test_an_exit_is_reported_and_a_respawn_keeps_the_state(manager: SessionManager, session: Session) -> None:
     await run(session, "cd /usr; export FOO='a b'; g() { echo G$FOO; }; alias zz='echo ZZ'; unexported=1")
     assert await run(session, "echo bye; exit 3") == Result("bye\n", 3, "finished")
     await until(session, lambda: session.exit)

@@ -49,7 +49,7 @@ def about(session: Session, kind: Any) -> Change:
     return Change(kind, session.spec.session_id, session.spec.name)
 
 
-async def test_what_a_session_does_is_told_from_its_creation_to_its_end(manager: SessionManager) -> None:
+async def test_a_session_is_reported_from_its_creation_to_its_end(manager: SessionManager) -> None:
     changes = manager.changes.watch(lambda _: True)
     session = await manager.create(request())
     await heard(changes, about(session, "list"), about(session, "state"))

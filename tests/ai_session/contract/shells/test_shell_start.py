@@ -169,7 +169,7 @@ def test_zsh_that_is_told_to_read_no_more_files_still_reports(home: Path) -> Non
         session.close()
 
 
-def test_own_hook_of_the_line_editor_of_zsh_runs_beside_ours(home: Path) -> None:
+def test_own_line_editor_hook_of_zsh_runs_in_addition_to_ours(home: Path) -> None:
     session = start("zsh", home, "zle-line-init() { echo -n first >/dev/tty; }; zle -N zle-line-init")
     try:
         assert answers(session) == RIGHT

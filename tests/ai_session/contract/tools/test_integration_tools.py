@@ -171,7 +171,7 @@ def test_a_rule_of_paths_speaks_of_each_file_of_a_plan(flux: Flux, boxed: Path) 
     assert refusal(flux, "validate_edit_plan", plan=plan, root=str(boxed / "w")) == ("tool_error", "denied")
 
 
-def test_a_secret_is_neither_planned_nor_told(flux: Flux, boxed: Path) -> None:
+def test_a_secret_is_neither_planned_nor_shown(flux: Flux, boxed: Path) -> None:
     token = "ghp_" + "a1B2c3D4e5" * 4
     edit = {"filepath": "new.py", "strategy": "create_file", "anchors": [], "payload": {"code": f"key = '{token}'\n"}}
     verdict = result(flux, "validate_edit_plan", plan={"edits": [edit]}, root=str(boxed / "w/express"))

@@ -175,7 +175,7 @@ def test_any_other_byte_anywhere_is_found(number: int, data: st.DataObject) -> N
     assert judge([*LOG[:number], line[:at] + bytes([byte]) + line[at + 1 :], *LOG[number + 1 :]]).broken > 0
 
 
-def test_one_change_is_told_once_where_it_is() -> None:
+def test_one_change_is_reported_once_with_its_location() -> None:
     report = judge([*LOG[:25], LOG[25].replace(b"tool.", b"tool,"), *LOG[26:]])
     assert [problem.place for problem in report.problems if "changed" in problem.what] == ["log:26"]
 

@@ -148,7 +148,7 @@ def adopted_elsewhere(keeper: Keeper, script: str) -> tuple[Client, int]:
 
 
 @pytest.mark.parametrize(("script", "status"), SCRIPTS)
-def test_the_end_of_an_adopted_child_is_told(
+def test_the_end_of_an_adopted_child_is_reported(
     keeper: Keeper, script: str, status: tuple[int | None, int | None]
 ) -> None:
     heir, pid = adopted_elsewhere(keeper, script)

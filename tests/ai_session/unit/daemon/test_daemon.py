@@ -192,7 +192,7 @@ def test_signal_ends_it_at_once_though_a_call_waits(number: int) -> None:
     assert not (Path(os.environ["HOME"]) / "ended-sessions").exists()
 
 
-def test_a_client_that_knows_no_common_way_to_talk_is_told() -> None:
+def test_a_client_without_a_common_protocol_version_gets_an_error() -> None:
     hello = {**HELLO, "version": "7.0", "protocol": [7, 9]}
     with pytest.raises(Incompatible, match=r"7\.0, speaks another protocol"):
         parse_hello(json.dumps(hello).encode())

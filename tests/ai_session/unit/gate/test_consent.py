@@ -46,7 +46,7 @@ async def test_nobody_to_ask_leaves_a_question_whose_answer_counts_for_one_call(
     await asking.open()
 
 
-async def test_a_no_waits_for_its_call_too_and_is_told_with_its_reason(asking: Asking) -> None:
+async def test_a_rejection_waits_for_its_call_and_carries_its_reason(asking: Asking) -> None:
     await asking.consent.answer(await asking.open(), Answer(False, reason="not on friday"), PERSON)
     with pytest.raises(Denied, match="not on friday"):
         await asking.obtain(Form(YES))
@@ -394,7 +394,7 @@ async def test_the_end_of_a_session_ends_its_questions(asking: Asking) -> None:
     assert [q.session for q in asking.consent.pending()] == ["ses_2"]
 
 
-async def test_everything_is_told_and_nothing_secret_is_kept(asking: Asking) -> None:
+async def test_everything_is_reported_and_no_secret_is_stored(asking: Asking) -> None:
     await asking.consent.answer(await asking.open(), Answer(True, scope="always", reason="ok"), PERSON)
     await asking.obtain()
     asking.consent.revoke(asking.consent.grants()[0].grant_id, PERSON)

@@ -85,7 +85,7 @@ def test_only_the_installation_that_sealed_it_opens_it(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("how", ["read by others", "short", "long", "a link"])
-def test_a_key_that_others_may_know_is_made_anew(tmp_path: Path, how: str) -> None:
+def test_a_key_that_others_may_know_is_replaced(tmp_path: Path, how: str) -> None:
     path = tmp_path / "key"
     state = Seal(path).close(EXAMPLE)
     if how == "read by others":

@@ -115,7 +115,7 @@ async def test_where_nobody_is_known_to_have_acted_no_client_answers(setup: Doma
     assert await setup.domains.ask(SPEC, "evil.org")
 
 
-async def test_a_persons_no_is_told_from_no_answer(setup: DomainSetup) -> None:
+async def test_a_rejection_is_distinguished_from_no_answer(setup: DomainSetup) -> None:
     setup.domains.record_caller("ses_1", AGENT)
     _, question_id = await setup.asked()
     await setup.answered_by(900, question_id, NO)

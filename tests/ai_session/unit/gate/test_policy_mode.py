@@ -130,7 +130,7 @@ def test_tools_are_ruled_out_only_where_neither_mode_allows_them(path: Path) -> 
     assert not held.rules_out(action)
 
 
-def test_the_facts_are_told(path: Path) -> None:
+def test_the_facts_are_reported(path: Path) -> None:
     held = policy(path)
     configured = held.digest
     held.set_mode("ask-all", by_person=False)

@@ -118,7 +118,7 @@ async def test_the_span_joins_the_clients_trace(seeing: Callable[..., Seen]) -> 
     assert span.get_span_context().trace_state.to_header() == "vendor=1"
 
 
-async def test_a_client_that_does_not_sample_is_not_told_of(seeing: Callable[..., Seen]) -> None:
+async def test_a_client_without_sampling_is_not_mentioned(seeing: Callable[..., Seen]) -> None:
     seen = seeing()
     await seen.call(trace={"traceparent": PARENT[:-1] + "0"})
     assert not seen.spans
@@ -256,7 +256,7 @@ async def test_a_level_that_cannot_be_read_is_none_and_the_others_are(seeing: Ca
     assert set(await seen.points()) == {"level"}
 
 
-async def test_nothing_that_is_masked_is_told(seeing: Callable[..., Seen]) -> None:
+async def test_nothing_masked_is_shown(seeing: Callable[..., Seen]) -> None:
     """Arguments, results, and each claim a client can make, with a secret in all of them."""
     seen = seeing()
     seen.setup.text = SECRET

@@ -242,7 +242,7 @@ def test_client_names_are_one_short_line(name: str) -> None:
 
 
 @given(st.text(min_size=1, max_size=40), st.text(min_size=1, max_size=40))
-def test_names_of_an_issuer_are_told_apart(one: str, other: str) -> None:
+def test_names_of_an_issuer_are_distinguished(one: str, other: str) -> None:
     expected, elsewhere = Expected("https://a.example/x", "", ""), Expected("https://b.example", "", "")
     assert (expected.subject(one) == expected.subject(other)) == (one == other)
     assert expected.subject(one) != elsewhere.subject(other)

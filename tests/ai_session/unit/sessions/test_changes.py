@@ -73,7 +73,7 @@ def test_a_change_comes_back_from_its_facts(change: Change) -> None:
     assert Change.from_facts(change.facts()) == change
 
 
-async def test_a_session_that_was_renamed_is_told_under_any_name() -> None:
+async def test_a_renamed_session_is_announced_under_both_names() -> None:
     feed = quick()
     changes = feed.watch(everything)
     before = spec("old")

@@ -16,7 +16,7 @@ def test_a_prompt_makes_it_ready_and_a_command_ends_that() -> None:
     assert not state("R;7;5.2", "B", "C;1;").ready
 
 
-def test_a_line_typed_by_a_person_is_told_apart() -> None:
+def test_a_line_typed_by_a_person_is_recognized() -> None:
     assert state("B", "P").human_line
     assert not state("B", "P", "C;1;").human_line
     after = state("B", "P", "A;;3;;hx;/b", "B")

@@ -22,7 +22,7 @@ pytestmark = pytest.mark.anyio
 MAXIMUM = Path("/proc/sys/fs/inotify/max_queued_events")
 
 
-async def test_growth_of_each_file_is_told_to_its_own_callback(home: Path) -> None:
+async def test_growth_of_each_file_is_reported_to_its_own_callback(home: Path) -> None:
     growth, reported = FileGrowth(), {name: asyncio.Event() for name in "abc"}
     for name, event in reported.items():
         (home / name).touch()
@@ -77,7 +77,7 @@ def no_more_watches() -> Generator[None]:
         resource.setrlimit(resource.RLIMIT_NOFILE, bounds)
 
 
-async def test_growth_is_told_where_the_user_has_no_more_watches(home: Path) -> None:
+async def test_growth_is_reported_without_free_watches(home: Path) -> None:
     path, grown, other = home / "log", asyncio.Event(), asyncio.Event()
     path.touch()
     (home / "other").touch()
@@ -107,7 +107,7 @@ async def test_growth_is_told_where_the_user_has_no_more_watches(home: Path) -> 
     growth.close()
 
 
-async def test_the_end_of_a_process_is_told_before_its_status_is_taken() -> None:
+async def test_the_end_of_a_process_is_reported_before_its_status_is_read() -> None:
     child = subprocess.Popen(["sleep", "1000"])  # noqa: ASYNC220 - asyncio would take the status itself
     process = Process(child.pid)
     assert not process.reaped()

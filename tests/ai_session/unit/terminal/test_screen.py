@@ -117,7 +117,7 @@ def test_the_snapshot_tells_the_facts() -> None:
     assert (found.title, found.alternate_screen) == ("tïtle", True)
 
 
-def test_a_longer_line_is_wrapped_anew_on_resize() -> None:
+def test_a_longer_line_is_wrapped_again_on_resize() -> None:
     screen = screen_of(b"a" * 15 + b"\r\nb", 4, 10)
     assert screen.snapshot().lines == ("a" * 10, "a" * 5, "b", "")
     screen.resize(4, 20)

@@ -88,7 +88,7 @@ def test_a_spinner_over_many_layers_ends_in_its_last_state() -> None:
     assert clean(b"pulling\r\n" + b"\r\n" * 3 + frames) == "pulling\n" + "".join(f"layer {n}: 100%\n" for n in range(3))
 
 
-def test_a_log_beside_a_bar_keeps_every_line() -> None:
+def test_a_log_next_to_a_progress_bar_keeps_every_line() -> None:
     lines = b"".join(
         b"\r\x1b[K\x1b[1;32m   Compiling\x1b[0m crate%d\r\n\x1b[36m    Building\x1b[0m [%d/300]" % (n, n)
         for n in range(300)

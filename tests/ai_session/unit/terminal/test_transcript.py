@@ -354,7 +354,7 @@ def test_a_seeker_sees_what_comes_later() -> None:
         assert finished(cursor.find())
 
 
-def test_a_seeker_starts_where_it_is_told() -> None:
+def test_a_search_starts_at_the_given_offset() -> None:
     with output(b"done\r\nworking\r\n") as made:
         cursor = made.running().pattern_cursor("done", 6)
         assert not finished(cursor.find())

@@ -184,7 +184,7 @@ def test_modules_of_every_shape(home: Path, decorator: str, expected: str) -> No
     assert expected in (root / "src/app.module.ts").read_text()
 
 
-def test_a_module_that_cannot_be_edited_is_told(home: Path) -> None:
+def test_a_module_that_cannot_be_edited_is_reported(home: Path) -> None:
     text = NEST.files["src/app.module.ts"].replace("imports: [],", "imports: modules,")
     root = Project("nestjs", {**NEST.files, "src/app.module.ts": text}).write(home / "p")
     plan = planned(root, "nestjs")

@@ -9,7 +9,7 @@ from tests.ccswarm.support.runs import BASE, RunVerbs, step, task
 FAIL = '[[tasks.steps]]\nid = "fail"\ntool = "small.fail"\n'
 
 
-def test_a_mended_plan_goes_on_where_the_failed_run_was(home: Path) -> None:
+def test_a_corrected_plan_resumes_where_the_run_failed(home: Path) -> None:
     verbs = RunVerbs(home, BASE)
     plan = home / "plan.toml"
     good = task("one", step("say"), more='agent = "ada"')

@@ -220,7 +220,7 @@ def test_what_goes_on_in_parts_is_shown_while_it_does(home: Path) -> None:
 @pytest.mark.parametrize(
     "how", [pytest.param("pause", marks=pytest.mark.torture), pytest.param("cancel", marks=pytest.mark.torture), "kill"]
 )
-def test_a_run_with_parts_is_stopped_and_gone_on_with(home: Path, how: str) -> None:
+def test_a_run_with_parts_is_stopped_and_resumed(home: Path, how: str) -> None:
     with environment(client_environment(home)):
         verbs = RunVerbs(home, BASE + CREW + agent("cy", "pipe.*") + hand("main", WAITS))
         with verbs.started("run") as verb, verbs.held():

@@ -128,7 +128,7 @@ def test_last_is_the_last_run_of_the_project(verbs: RunVerbs, tmp_path: Path) ->
     assert other.run("status").rows[0][1] == there, "it works in this directory"
 
 
-def test_a_store_that_is_none_is_told_by_the_engine(home: Path) -> None:
+def test_an_invalid_store_is_reported_by_the_engine(home: Path) -> None:
     with environment(client_environment(home)):
         verbs = RunVerbs(home, BASE + TWO, stored=False)
         assert verbs.json("runs", "list") == []

@@ -74,7 +74,7 @@ def test_a_plan_is_carried_out_over_the_configuration_in_the_workspace_named(ver
     assert result["tasks"]["main"]["result"]["steps"]["where"]["directory"] == str(tmp_path)
 
 
-def test_what_fails_is_told_with_exit_code_1(verbs: RunVerbs) -> None:
+def test_a_failure_is_reported_with_exit_code_1(verbs: RunVerbs) -> None:
     verbs.rewrite(BASE + task("bad", FAIL) + TWO)
     said = verbs.run("run", code=1)
     assert "\nbad: failed: " in said.out
@@ -101,7 +101,7 @@ def test_a_used_up_budget_is_exit_code_4(verbs: RunVerbs) -> None:
     assert (result["status"], result["tasks"]["one"]["status"]) == ("budget_exhausted", "succeeded")
 
 
-def test_every_problem_of_a_plan_is_told_before_anything_starts(home: Path) -> None:
+def test_every_problem_of_a_plan_is_reported_before_anything_starts(home: Path) -> None:
     verbs = RunVerbs(home, BASE + TWO, stored=False)
     verbs.rewrite(BASE + task("a", step("x", "nobody.do"), more='needs = ["z"]') + task("b", more='agent = "c"'))
     said = verbs.run("run", code=2)
@@ -115,14 +115,14 @@ def test_every_problem_of_a_plan_is_told_before_anything_starts(home: Path) -> N
     assert [one.name for one in verbs.state.iterdir()] == ["trust"], "where it is recorded what was read"
 
 
-def test_a_tool_that_the_server_does_not_have_is_told_before_anything_starts(verbs: RunVerbs) -> None:
+def test_a_tool_that_the_server_lacks_is_reported_before_anything_starts(verbs: RunVerbs) -> None:
     verbs.rewrite(BASE + task("a", step("x", "small.ecko")))
     said = verbs.run("run", code=2)
     assert "step x: tool small.ecko, which does not exist (did you mean echo?)" in said.err
     assert verbs.json("runs", "list") == []
 
 
-def test_a_server_that_the_plan_needs_and_does_not_start_is_told_with_its_words(verbs: RunVerbs) -> None:
+def test_a_required_server_that_does_not_start_is_reported_with_its_output(verbs: RunVerbs) -> None:
     verbs.rewrite(BASE + server("dead", "no_server") + agent("eve", "dead.*") + DEAD)
     said = verbs.run("run", code=1)
     assert said.err.startswith("error server_unavailable: server dead: ")
@@ -203,7 +203,7 @@ def test_ctrl_c_pauses_and_resume_goes_on(verbs: RunVerbs) -> None:
 
 @pytest.mark.parametrize("how", ["twice", "kill"])
 @pytest.mark.either("how")
-def test_a_process_that_ended_at_once_is_gone_on_from_at_once(verbs: RunVerbs, how: str) -> None:
+def test_a_process_that_ended_immediately_is_not_waited_for(verbs: RunVerbs, how: str) -> None:
     verbs.rewrite(BASE + HELD)
     with verbs.started("run") as verb, verbs.held():
         if how == "kill":
@@ -253,7 +253,7 @@ def test_a_run_that_nobody_reads_of_any_longer_is_paused(verbs: RunVerbs) -> Non
     assert said["tasks"]["again"]["status"] in ("queued", "paused")  # it may have been let go already
 
 
-def test_who_watches_a_run_that_somebody_pauses_is_told(verbs: RunVerbs) -> None:
+def test_watchers_of_a_paused_run_are_notified(verbs: RunVerbs) -> None:
     verbs.rewrite(BASE + HELD)
     with verbs.started("run") as verb, verbs.held():
         assert verbs.json("pause", "last")["status"] == "paused"

@@ -30,7 +30,7 @@ def code(answer: dict[str, dict[str, str]]) -> str:
     return answer["error"]["code"]
 
 
-def test_a_run_is_told_and_its_work_accepted_as_by_the_verbs(asked: Project) -> None:
+def test_a_run_is_reported_and_its_work_accepted_as_by_the_verbs(asked: Project) -> None:
     with feed(asked.home) as run_feed:
         assert (run_feed.hello["runs"], run_feed.hello["program"]) == (1, "ccswarm")
         (row,) = run_feed.ask("list")["runs"]
@@ -150,7 +150,7 @@ def test_a_run_is_checked_and_begun_and_goes_on_by_itself(home: Path) -> None:
 
 
 @pytest.mark.torture
-def test_a_plan_is_begun_paused_and_gone_on_with(home: Path) -> None:
+def test_a_plan_is_started_paused_and_resumed(home: Path) -> None:
     verbs = RunVerbs(home, BASE + task("t", step("say"), more='agent = "ada"'))
     plans(home)
     with feed(home, AI_SESSION_ID="s_1") as run_feed:

@@ -55,7 +55,7 @@ async def test_the_end_of_a_run_is_told_and_no_question_that_is_answered_at_once
 
 
 @pytest.mark.torture  # a worker starts
-def test_a_run_that_waits_and_its_end_are_told(home: Path, notices: NoticeReader) -> None:
+def test_a_waiting_run_and_its_end_are_announced(home: Path, notices: NoticeReader) -> None:
     verbs = Verbs(home)
     verbs.rewrite(QUICK + server("small", "plain") + agent("ada", "small.echo", more='approval = "all"') + STEPS)
     sent = verbs.json("notify", "test")

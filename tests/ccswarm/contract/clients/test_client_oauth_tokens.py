@@ -144,7 +144,7 @@ async def test_a_server_cannot_tell_agents_its_token(here: LoginServers) -> None
     assert answer.structured == {"said": "Bearer [REDACTED:access_token]"}
 
 
-async def test_another_address_is_told_nothing(here: LoginServers) -> None:
+async def test_another_address_is_sent_nothing(here: LoginServers) -> None:
     await here.log_in()
     elsewhere = here.settings.model_copy(update={"url": here.guarded.url.replace("127.0.0.1", "localhost")})
     assert await Logins(elsewhere, here.state).read() is None

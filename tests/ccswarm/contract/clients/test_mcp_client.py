@@ -46,7 +46,7 @@ async def test_a_tool_that_fails_is_an_answer(plain: McpToolClient) -> None:
     assert (answer.is_error, answer.text) == (True, "it did not work")
 
 
-async def test_progress_is_told_in_order(plain: McpToolClient) -> None:
+async def test_progress_is_reported_in_order(plain: McpToolClient) -> None:
     reported: list[tuple[float, float | None, str]] = []
     await plain.call("progress", {"steps": 20}, meta={}, on_progress=lambda *step: reported.append(step))
     assert reported == [(float(step), 20.0, f"step {step}") for step in range(20)]

@@ -174,7 +174,7 @@ async def test_a_call_that_takes_too_long_and_one_that_is_cancelled_leave_the_se
         await client.close()
 
 
-async def test_nobody_there_is_told_apart_from_nobody_answering(tmp_path: Path) -> None:
+async def test_nobody_there_is_distinguished_from_nobody_answering(tmp_path: Path) -> None:
     with socket.socket() as unused:
         unused.bind(("127.0.0.1", 0))
         client = client_of(unused.getsockname()[1])

@@ -153,7 +153,7 @@ async def test_a_clone_and_its_refs_go_when_its_work_is_merged_and_stay_where_it
     assert attempts.trees == ["run_2/.bad.1.json", "run_2/bad.1"], "where nothing was done there is nothing to keep"
 
 
-async def test_work_is_given_back_in_the_same_tree_and_judged_anew(attempts: Attempts) -> None:
+async def test_work_is_returned_in_the_same_tree_and_judged_again(attempts: Attempts) -> None:
     gate = {"command": "test $(wc -l <log.txt) = 2"}
     tasks = await ran(attempts, task("t", "echo line >>log.txt", gates=[gate], visits=3))
     assert status(tasks) == {"t": "succeeded"}
@@ -224,7 +224,7 @@ async def test_a_second_process_goes_on_with_the_tree_at_every_step(tmp_path: Pa
     assert (other.trees, other.refs) == ([], [])
 
 
-async def test_what_another_version_began_is_refused_and_can_be_done_anew(attempts: Attempts) -> None:
+async def test_work_of_another_version_is_refused_and_can_be_repeated(attempts: Attempts) -> None:
     plan = settings(swarm(task("t", "echo 1 >x.txt")))
     await attempts.swarm.submit(plan, "run_1", attempts.path)
     row = attempts.engine.store.rows["run_1"]

@@ -73,7 +73,7 @@ async def test_the_same_agent_finds_its_clone_again_and_what_it_was_made_from(pr
     assert (other.path / "later.txt").exists()
 
 
-async def test_a_clone_that_was_cut_short_is_made_anew(project: ClonedProject) -> None:
+async def test_an_incomplete_clone_is_made_again(project: ClonedProject) -> None:
     project.write(project.directory / "clones/run_1/.ada.new/half", "half")
     clone = await project.workspaces.clone("run_1", "ada")
     assert sorted(path.name for path in clone.path.iterdir()) == [".git", "a.txt"]

@@ -307,7 +307,7 @@ async def test_what_stands_where_the_clones_repository_was_is_not_followed(clone
         assert "no longer has branch" in await refusal(cloned, clone)
 
 
-async def test_hostile_objects_are_told_from_sound_ones(cloned: ClonedProject) -> None:
+async def test_hostile_objects_are_distinguished_from_sound_ones(cloned: ClonedProject) -> None:
     cases: dict[str, Callable[[Clone], None]] = {
         "loose": lambda clone: corrupt(cloned, clone),
         "pack": lambda clone: cloned.write(clone.path / ".git/objects/pack/pack-1.pack", "PACK nothing"),

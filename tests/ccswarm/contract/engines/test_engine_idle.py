@@ -54,7 +54,7 @@ class Watched:
         self.by_thread[name] += 1
 
 
-async def test_an_idle_worker_looks_for_nothing_and_is_told_of_work(settings: EngineSettings, home: Path) -> None:
+async def test_an_idle_worker_does_not_poll_and_is_notified_of_work(settings: EngineSettings, home: Path) -> None:
     done = asyncio.Event()
 
     async def play(_: Flow, payload: Json) -> Json:

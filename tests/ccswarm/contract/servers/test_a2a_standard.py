@@ -156,7 +156,7 @@ def test_a_plan_comes_as_data_as_a_text_or_as_a_file(wire: Wire) -> None:
     assert wire.ask("message/send", message=old_message(file))["status"]["state"] == "completed"
 
 
-def test_what_is_wrong_with_a_plan_is_told_with_its_places(wire: Wire) -> None:
+def test_problems_of_a_plan_are_reported_with_their_locations(wire: Wire) -> None:
     def step(**more: Any) -> Any:
         return {"tasks": [{"id": "one", "agent": "bob", "steps": [{**SAY, **more}]}]}
 

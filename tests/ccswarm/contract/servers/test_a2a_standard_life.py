@@ -51,7 +51,7 @@ def deep(count: int) -> Any:
     return value
 
 
-def test_what_is_no_request_is_told_so(wire: Wire) -> None:
+def test_a_message_that_is_not_a_request_is_reported(wire: Wire) -> None:
     for body, number, code in (
         (b"", None, -32700),
         (b"{nonsense}", None, -32700),

@@ -143,7 +143,7 @@ def test_every_kind_of_failure_says_whose_it_is(vault: Vault, files: RpcServer) 
     assert vault.error("unheard-of", "read") == ("A2A_PROXY", "UNKNOWN_TARGET")
 
 
-def test_a_call_that_takes_longer_than_it_may_is_told_of(home: Path, files: RpcServer) -> None:
+def test_a_call_that_exceeds_its_time_limit_is_reported(home: Path, files: RpcServer) -> None:
     for seconds in ("1", "5", "50"):  # the first that is long enough for the call to reach the server
         files.held.clear()
         variables = {"MCP_SERVER_MAP": json.dumps({"filesystem": files.url}), "MCP_CALL_TIMEOUT": seconds}
@@ -156,7 +156,7 @@ def test_a_call_that_takes_longer_than_it_may_is_told_of(home: Path, files: RpcS
     files.gone.clear()
 
 
-def test_a_failure_is_told_with_the_last_state(vault: Vault) -> None:
+def test_a_failure_is_reported_with_the_last_state(vault: Vault) -> None:
     number = vault.send("unheard-of", "read")
     events = vault.events(number)
     assert events[-2][1]["message"]["parts"][0]["content"]["success"] is False

@@ -164,7 +164,7 @@ def test_what_cannot_be_served_is_refused_at_once(
     assert reported in verbs.run("serve", "--a2a", "--port", "0", *words, code=2).err
 
 
-def test_an_address_that_is_taken_and_a_second_process_are_told(home: Path) -> None:
+def test_an_address_in_use_and_a_second_process_are_reported(home: Path) -> None:
     verbs = RunVerbs(home, TEXT)
     with served(verbs) as server:
         assert "another process serves A2A" in verbs.run("serve", "--a2a", "--port", "0", code=1).err

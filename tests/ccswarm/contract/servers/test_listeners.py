@@ -173,7 +173,7 @@ def test_gets_of_pages_have_no_effect(a2a: Serving) -> None:
 
 @dataclass
 class Shared:
-    """A server, and how somebody who is not this user talks to it."""
+    """Yield a server, and how another user talks to it."""
 
     port: int
     directory: Path
@@ -212,13 +212,12 @@ def of(user: int) -> Any:
     return lambda address, data, over=True: exchange_as(user, "ccswarm", address, data, over=over)
 
 
-STRANGERS = (*(USERS if IS_ROOT else ()), "nobody knows who")
+STRANGERS = (*(USERS if IS_ROOT else ()), "unidentified")
 
 
 @pytest.fixture(params=[pytest.param(one, marks=pytest.mark.torture if one in USERS[1:] else ()) for one in STRANGERS])
 def stranger(request: pytest.FixtureRequest) -> Any:
-    """Another user, whom only root can be in a test; or anybody at all, where the system does not tell whose programs
-    connect."""
+    """Another user, which only root can become; or any user, on a system that does not report who connects."""
     return request.param
 
 
@@ -234,7 +233,7 @@ def shared(home: Path, stranger: Any, kind: Any) -> Iterator[Shared]:
 
 
 @pytest.mark.either("stranger")
-def test_nobody_else_gets_a_line_but_refusals(home: Path, stranger: Any) -> None:
+def test_strangers_get_only_refusals(home: Path, stranger: Any) -> None:
     with shared(home, stranger, visionflow_server) as there:
         address = ("127.0.0.1", there.port)
         asked = [

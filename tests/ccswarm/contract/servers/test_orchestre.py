@@ -195,7 +195,7 @@ def test_no_more_than_ten_calls_of_one_operation_and_the_connection_lives(verbs:
         assert client.tool("list_runs")["runs"] == []
 
 
-def test_secrets_are_neither_told_nor_traced(client: ServerClient, verbs: RunVerbs) -> None:
+def test_secrets_are_neither_shown_nor_traced(client: ServerClient, verbs: RunVerbs) -> None:
     reported(client, "set_context", key="keys", value={"apiKey": "s3cr3t", "note": f"it is {SECRET}"})
     found = reported(client, "get_context", key="keys")
     assert found["value"] == {"apiKey": "[REDACTED]", "note": "it is [REDACTED]"}

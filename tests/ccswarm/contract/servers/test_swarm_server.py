@@ -210,7 +210,7 @@ WIDER = '[[agents]]\nname = "ada"\ngrants = ["*"]\n'
         ({"plan": 7, "workspace": []}, "invalid_arguments", "$.plan: must be string; $.workspace: must be string"),
     ],
 )
-def test_what_may_not_be_started_is_told(
+def test_runs_that_may_not_be_started_are_reported(
     client: ServerClient, verbs: RunVerbs, arguments: dict[str, object], code: str, reported: str
 ) -> None:
     link = verbs.home / "out"
@@ -242,7 +242,7 @@ def test_what_may_not_be_started_is_told(
         ("list_approvals", {"run": "run_nowhere"}, "run_not_found"),
     ],
 )
-def test_wrong_calls_are_told_with_the_next_step(
+def test_wrong_calls_are_reported_with_the_next_step(
     client: ServerClient, name: str, arguments: dict[str, object], code: str
 ) -> None:
     client.follow(client.tool("start_run", plan=ONE, call_key="before wrong calls")["run"])
@@ -272,7 +272,7 @@ def test_there_is_no_way_to_answer_an_approval(client: ServerClient) -> None:
         assert answer["error"]["code"] == -32602
 
 
-def test_agents_are_told_without_their_prompts_and_secrets(home: Path) -> None:
+def test_agents_are_listed_without_their_prompts_and_secrets(home: Path) -> None:
     secret = '[[agents]]\nname = "eve"\nprompt = "hush"\nsettings = { key = "hush" }\nbrain = "llm"\n'
     verbs = RunVerbs(home, BASE + secret + '[[mcp.servers]]\nname = "x"\ncommand = "y"\nenv = { KEY = "hush" }\n')
     (home / "project").mkdir()

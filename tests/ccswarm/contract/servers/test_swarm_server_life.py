@@ -205,7 +205,7 @@ def test_after_a_kill_the_next_server_tells_the_truth_and_goes_on(verbs: RunVerb
         assert client.tool("run_status", run=run)["worker"] == ""
 
 
-def test_a_run_is_paused_gone_on_with_and_cancelled(verbs: RunVerbs) -> None:
+def test_a_run_is_paused_resumed_and_cancelled(verbs: RunVerbs) -> None:
     with serving(*words(verbs)) as client:
         run = client.tool("start_run")["run"]
         with verbs.held():

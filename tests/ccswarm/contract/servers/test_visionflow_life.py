@@ -196,7 +196,7 @@ def test_the_port_is_the_options_or_that_of_the_environment(verbs: RunVerbs) -> 
         assert "is not a directory" in verbs.run("serve", "--tcp", "-w", str(verbs.home / "none"), code=2).err
 
 
-def test_as_many_connections_as_allowed_and_the_next_is_told(verbs: RunVerbs) -> None:
+def test_one_connection_too_many_gets_an_error(verbs: RunVerbs) -> None:
     with served(verbs, "--connections", "2") as server, connected(server.port) as one, connected(server.port) as two:
         assert [wire.ask("ping") for wire in (one, two)] == [{}, {}]
         with connected(server.port) as three:
@@ -212,7 +212,7 @@ def test_as_many_connections_as_allowed_and_the_next_is_told(verbs: RunVerbs) ->
         assert two.ask("ping") == {}
 
 
-def test_an_address_that_asks_too_much_is_told(verbs: RunVerbs) -> None:
+def test_an_address_that_asks_too_much_gets_an_error(verbs: RunVerbs) -> None:
     with served(verbs, "--requests", "5") as server, connected(server.port) as wire:
         numbers = [wire.begin("ping", {}) for _ in range(40)]
         answers = [wire.answer() for _ in numbers]

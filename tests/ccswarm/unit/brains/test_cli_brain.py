@@ -154,7 +154,7 @@ async def test_an_end_without_finish_is_reminded_once(cli: CliWorker) -> None:
     assert len(cli.terminals.made) == 2
 
 
-async def test_who_forgot_its_session_begins_anew(cli: CliWorker, home: Path) -> None:
+async def test_a_client_that_forgot_its_session_begins_again(cli: CliWorker, home: Path) -> None:
     words = [sys.executable, str(AGENT), "{mcp_config}", "--resume", "{session}"]
     forgets = [*words, "complain:No conversation found with session ID: x", "exit:1"]
     task = await cli.run(plan("say:I think I am done", f"prompt:{home / 'prompts'}", more={"resume": forgets}))

@@ -181,7 +181,7 @@ async def test_a_model_that_has_answered_is_waited_for_as_long_as_is_set() -> No
     assert len(made.engine.store.slept) == 5
 
 
-async def test_a_maker_that_is_reached_elsewhere_is_told_once_and_gets_its_key() -> None:
+async def test_a_provider_at_another_address_is_reported_once_and_gets_its_key() -> None:
     made = looking()
     async with ModelServer(plays([LOOK, DONE]), key=SECRET) as model:
         location = f"{model.url}/v1"

@@ -118,7 +118,7 @@ def test_every_answer_has_all_its_outputs_and_the_bound_holds(outputs: list[int]
     assert [message.text for message in messages[:2]] == [SYSTEM, TASK]
 
 
-def test_how_a_call_ended_is_told() -> None:
+def test_the_outcome_of_a_call_is_reported() -> None:
     assert describe_outcome(CallOutcome(CallStatus.OK, "out")) == "out"
     assert describe_outcome(CallOutcome(CallStatus.OK)) == "(no output)"
     assert describe_outcome(CallOutcome(CallStatus.OK, structured={"a": 1})) == '{"a": 1}'

@@ -40,7 +40,7 @@ def test_what_is_there_is_told_in_a_few_lines(tmp_path: Path) -> None:
         ("Cargo.toml", "[package]\n", ""),
     ],
 )
-def test_only_a_command_that_a_file_states_is_told(tmp_path: Path, name: str, text: str, command: str) -> None:
+def test_only_commands_stated_in_files_are_reported(tmp_path: Path, name: str, text: str, command: str) -> None:
     (tmp_path / name).write_text(text)
     said = [line for line in describe_directory(str(tmp_path)).splitlines() if line.startswith("Command for tests")]
     assert said == ([f"Command for tests: {command}"] if command else [])

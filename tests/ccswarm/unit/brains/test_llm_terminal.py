@@ -221,7 +221,7 @@ async def test_long_commands_are_waited_for_then_interrupted_and_questions_are_n
     ]
 
 
-async def test_a_command_that_fails_beside_the_end_keeps_the_task_going() -> None:
+async def test_a_command_that_fails_next_to_the_finish_keeps_the_task_running() -> None:
     made = llm_worker()
     failed = {"status": "finished", "exit_code": 1, "output": "1 failed\n"}
     Shell(made, failed, *[failed] * 6)

@@ -119,7 +119,7 @@ async def test_what_is_not_offered_is_refused_and_the_model_goes_on() -> None:
     assert made.ran == ["turn2.call3"]
 
 
-async def test_a_refused_end_is_told() -> None:
+async def test_a_refused_end_is_reported() -> None:
     made = llm_worker()
 
     async def fails(_: CallRequest) -> CallOutcome:
@@ -132,7 +132,7 @@ async def test_a_refused_end_is_told() -> None:
     assert len(await task_events(made, "agent.said")) == 4
 
 
-async def test_calls_beside_the_end_come_first() -> None:
+async def test_calls_next_to_the_finish_come_first() -> None:
     made = llm_worker()
     made.tool("srv.look", found=1)
     task = await ran(made, reply(finish(), LOOK))
@@ -375,7 +375,7 @@ async def test_a_person_is_asked_and_the_answer_may_come_after_a_kill() -> None:
     assert (done.result["status"], other.ran) == ("succeeded", ["turn1.call1"])
 
 
-def test_people_are_told_in_one_line() -> None:
+def test_people_are_notified_in_one_line() -> None:
     def line(event: str, **facts: Any) -> str:
         return of_people(RunEvent("run_1", "run_1.t", {"event": event, "at": 1.0, **facts}, 1.0))
 

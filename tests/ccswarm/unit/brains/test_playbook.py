@@ -250,7 +250,7 @@ def test_a_failed_gate_ends_the_task_at_once() -> None:
     assert set(ended.steps) == {"a"}
 
 
-def test_of_gates_that_fail_together_the_upper_one_is_told() -> None:
+def test_of_gates_that_fail_together_the_upper_one_is_reported() -> None:
     plan = task(step("a", needs=[], gate=True), step("b", needs=[], gate=True))
     ended = run(plan, {"a": BROKEN, "b": BROKEN}, backwards)
     assert ended.finish.summary.startswith("gate a: ")
@@ -327,7 +327,7 @@ def test_texts_of_a_result_are_cut_but_not_within_the_task() -> None:
     assert ended.steps["a"]["exit_code"] == 0
 
 
-def test_a_step_with_too_many_results_is_told_as_text() -> None:
+def test_a_step_with_too_many_results_is_reported_as_text() -> None:
     ended = run(task(step("a")), {"a": ok(rows=[{"n": n, "text": "x" * 40} for n in range(STEP_BYTES // 40)])})
     reported = ended.steps["a"]
     assert (reported["status"], len(reported["text"].encode()) <= TEXT_BYTES) == ("cut", True)

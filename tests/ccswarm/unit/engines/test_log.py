@@ -12,7 +12,7 @@ from ccswarm.engines.dbos.serializer import harden
 CANCELLED = (DBOSAwaitedWorkflowCancelledError("run_1"), DBOSWorkflowCancelledError("run_1"))
 
 
-def test_only_what_went_wrong_is_told(caplog: pytest.LogCaptureFixture) -> None:
+def test_only_failures_are_reported(caplog: pytest.LogCaptureFixture) -> None:
     harden()
     log = logging.getLogger("dbos")
     for error in (*CANCELLED, ValueError("a defect")):

@@ -195,7 +195,7 @@ def test_a_place_begins_the_same_each_time(work_directory: WorkDirectory, tmp_pa
     assert [line.split()[1:] for line in first.splitlines()] == [["A", "Person", "More"], ["A", "Person", "Begin"]]
 
 
-def test_a_setup_that_fails_is_told_in_its_own_words(work_directory: WorkDirectory, tmp_path: Path) -> None:
+def test_a_setup_that_fails_is_reported_with_its_output(work_directory: WorkDirectory, tmp_path: Path) -> None:
     with pytest.raises(WorkspaceUnusable, match="exit code 3: so it is"):
         work_directory.fill(case(setup=["echo so it is >&2; exit 3"]), tmp_path)
     with pytest.raises(WorkspaceUnusable, match="false"):

@@ -111,7 +111,7 @@ def test_what_is_too_long_for_a_record_is_cut() -> None:
 
 @given(st.lists(st.floats(0, 1), min_size=1, max_size=4))
 @example([0.999, 0.999])
-def test_any_cut_is_told_of_and_nothing_before_it_lost(cuts: list[float]) -> None:
+def test_every_cut_is_reported_and_nothing_before_it_is_lost(cuts: list[float]) -> None:
     with directory() as where:
         file = written(where, count=3)
         for cut in cuts:

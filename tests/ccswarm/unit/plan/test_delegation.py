@@ -103,7 +103,7 @@ def test_a_gate_that_is_handed_on_is_a_command(gate: Any) -> None:
         parse_delegated([{**TASK, "gates": [gate]}])
 
 
-def test_every_problem_is_told_with_its_place() -> None:
+def test_every_problem_is_reported_with_its_location() -> None:
     with pytest.raises(PlanInvalid) as refused:
         parse_delegated([{"id": "a b"}, TASK, {**TASK, "visits": 21, "review": {}}])
     assert [one.partition(" ")[0].rstrip(":") for one in refused.value.message.split("; ")] == [

@@ -50,7 +50,7 @@ def test_a_failed_call_meets_no_expectation() -> None:
     assert unmet(Expect(), denied) == "expected an answer, but the call ended as denied (not_granted: no grant)"
 
 
-def test_a_long_answer_is_told_by_its_end() -> None:
+def test_a_long_answer_is_shown_by_its_end() -> None:
     reported = unmet(Expect(), exited(1, "x" * 5000 + "the reason\n"))
     assert reported.endswith("xxthe reason")
     assert len(reported) < SHOWN_CHARACTERS + 60

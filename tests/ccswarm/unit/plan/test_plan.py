@@ -215,7 +215,7 @@ def test_attempts_side_by_side_need_a_judge_and_a_tree_each() -> None:
     ]
 
 
-def test_all_problems_are_told() -> None:
+def test_all_problems_are_reported() -> None:
     text = AGENT + task("a", ONE, needs=["b"]) + task("b", step("x", tool="sh.x"), step("y", tool="no.no"), needs=["a"])
     assert problems(text) == [
         "a → b → a wait for each other",
@@ -269,7 +269,7 @@ def test_a_schema_that_takes_more_takes_anything() -> None:
     assert problems(AGENT + task("t", step("a", args={"what": "ever"})), bare) == []
 
 
-def test_what_would_run_is_told_in_order() -> None:
+def test_the_steps_that_would_run_are_listed_in_order() -> None:
     text = (
         AGENT
         + '[[agents]]\nname = "bob"\ngrants = ["sh.*"]\n'
@@ -301,7 +301,7 @@ def test_an_order_that_there_is_not_is_refused(needs: list[str], said: str) -> N
         check.describe(settings)
 
 
-def test_a_long_plan_is_checked_and_told_quickly() -> None:
+def test_a_long_plan_is_checked_and_reported_quickly() -> None:
     """A chain of 3,000; with a look at every task for every task this takes a minute."""
     tasks = [TaskSettings.model_validate({"id": "t0", "steps": [{"id": "a", "tool": "sh.any"}]})]
     tasks += [tasks[0].model_copy(update={"id": f"t{n}", "needs": (f"t{n - 1}",)}) for n in range(1, 3000)]

@@ -17,7 +17,7 @@ def test_it_is_told_by_the_last_task_that_failed_else_by_the_last_that_no_other_
     assert last_task(RUN, {}) == ""
 
 
-def test_a_model_that_gave_up_is_told_by_its_last_words_or_not_at_all() -> None:
+def test_a_model_that_gave_up_is_reported_by_its_last_text_if_any() -> None:
     for words in ("I cannot find it.", ""):
         assert answer({"result": {"reached": {"turns": 2, "last_words": words}}}) == words
 

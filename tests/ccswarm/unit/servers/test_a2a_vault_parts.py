@@ -110,7 +110,7 @@ def test_an_error_of_a_tool_keeps_what_the_tool_and_its_server_say() -> None:
 
 
 @pytest.mark.parametrize("value", [float("inf"), float("nan"), {1, 2}])
-def test_a_result_that_is_no_json_is_told_as_such(value: Any) -> None:
+def test_a_result_that_is_not_json_is_reported_as_such(value: Any) -> None:
     content = tool_answer(CallOutcome(CallStatus.OK, "x", {"content": value}), "x", whole=True)
     assert content["error"]["code"] == "MCP_INVALID_RESPONSE"
 

@@ -47,7 +47,7 @@ def test_what_no_rule_knows_has_no_number() -> None:
     assert (analysis_problem(analysis), plan_problem(plan)) == ("", "")
 
 
-def test_an_idea_that_is_new_is_told_from_work_on_what_is_there() -> None:
+def test_a_new_idea_is_distinguished_from_work_on_existing_code() -> None:
     new = (SAAS, "Create a recipe app", "Write an invoice tool from scratch")
     there = ("Fix the login of this shop", "Refactor the parser", "Build a billing page into our existing shop")
     assert [is_new(brief_of({"requirements": one})) for one in (*new, *there)] == [True] * 3 + [False] * 3
@@ -60,7 +60,7 @@ def test_what_is_no_analysis_is_refused_by_field(given: Any) -> None:
     assert refused.value.code == "INVALID_ARGUMENTS"
 
 
-def test_answers_have_the_documents_names_beside_ours() -> None:
+def test_answers_have_the_names_of_the_document_and_ours() -> None:
     analysis, plan = planned(SAAS)
     reported = toolset.as_documented({"plan": plan, "method": "rules"})
     assert reported["phases"] == plan["phases"]

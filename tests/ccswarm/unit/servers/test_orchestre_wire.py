@@ -144,7 +144,7 @@ def test_a_call_too_many_waits_until_the_first_is_a_minute_old() -> None:
         ({"status": "ok", "n": [1, 2.5, True, None]}, None),
     ],
 )
-def test_secrets_are_never_told(value: Any, shown: Any) -> None:
+def test_secrets_are_never_shown(value: Any, shown: Any) -> None:
     assert Redaction({"MY_API_KEY": SECRET, "PATH": "/usr/bin"})(value) == (value if shown is None else shown)
 
 

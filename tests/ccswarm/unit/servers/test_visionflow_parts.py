@@ -148,7 +148,7 @@ def test_any_names_make_a_sound_plan(names: list[str], topology: Topology) -> No
         assert order == [(), *((before,) for before, _ in pairwise(handles))]
 
 
-def test_parameters_are_told_by_what_is_wrong_with_them() -> None:
+def test_invalid_parameters_are_reported_with_their_problem() -> None:
     params = {"kind": Param("string", required=True, choices=("a", "b")), "count": Param("integer", default=3)}
     assert checked(params, {"kind": "a", "count": None, "more": 1}, lambda _: ()) == {"kind": "a", "count": 3}
     assert checked(params, {"kind": "c"}, lambda _: ("a", "b", "c"))["kind"] == "c"

@@ -69,7 +69,7 @@ def test_any_arguments_have_a_shape(value: Any, name: str) -> None:
     assert isinstance(not_json(value), str)
 
 
-def test_the_text_of_commands_is_told_without_secrets() -> None:
+def test_the_text_of_commands_is_shown_without_secrets() -> None:
     mask = Masks(ENVIRONMENT)
     text = f"curl -H 'x: {SECRET}' https://ghp_1234567890abc@h /home/me/work /tmp/ssh-agent short"
     reported = shape({"command": text}, mask)["command"]["text"]
@@ -88,7 +88,7 @@ def test_no_piece_of_a_secret_stays_at_an_end(before: int) -> None:
     assert "hunter2" not in reported
 
 
-def test_a_text_that_is_too_long_to_be_masked_is_not_told() -> None:
+def test_a_text_that_is_too_long_to_be_masked_is_not_shown() -> None:
     mask = Masks({"LONG_TOKEN": "s" * 3000})
     assert masked("s" * MOST_MASKED_CHARS, mask).count("[REDACTED:LONG_TOKEN]") == MOST_MASKED_CHARS // 3000
     assert masked("s" * (MOST_MASKED_CHARS + 1), mask) == "(too long to be masked)"
@@ -118,7 +118,7 @@ def test_what_cannot_be_sent(arguments: Any, wrong: bool) -> None:
     assert bool(not_json(arguments)) is wrong
 
 
-def test_arguments_in_a_circle_are_told() -> None:
+def test_circular_arguments_are_reported() -> None:
     circle: dict[str, Any] = {}
     circle["again"] = circle
     assert not_json(circle)
