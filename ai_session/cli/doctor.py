@@ -27,7 +27,6 @@ SLOW_SECONDS = 1.0
 
 MOST_NOTICES = 10
 IGNORE_SUBMODULES = "git config --global diff.ignoreSubmodules all"
-SHELLS = ("bash", "zsh", "fish", "dash", "sh")
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +118,13 @@ def configuration() -> Iterator[Finding]:
 
 def shells() -> Iterator[Finding]:
     """Check which shells sessions can run."""
-    found = [path for name in SHELLS if (path := shutil.which(name))]
+    from agentwire import plugins
+
+    kind = "ai_session.shells"
+    known: list[str] = []
+    for plugin in plugins.names(kind):
+        known += plugins.load(kind, plugin).names
+    found = [path for name in known if (path := shutil.which(name))]
     if any(path.endswith("/bash") for path in found):
         yield Finding("shells", "ok", " ".join(found))
     else:

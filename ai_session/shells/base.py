@@ -35,6 +35,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
+from agentwire import plugins
 from ai_session.config import config
 from ai_session.errors import ShellUnavailable
 
@@ -52,10 +53,10 @@ SILENCED = "silenced"
 """A file that says to a shell that ends: it executed nothing of what was typed. It then saves no functions or aliases,
 with which the next one could fare no better."""
 
+KIND = "ai_session.shells"
+
 WHOLE = b"# end of state\n"
 """The last line of a saved state."""
-
-COMMON = ("bash", "zsh", "fish", "dash", "busybox", "ksh", "mksh", "sh")
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,7 +201,10 @@ def find_executable(wanted: str, names: tuple[str, ...]) -> str:
             if found := _found(candidate):
                 return os.path.abspath(found)
     path = config.outside_path()
-    installed = [name for name in COMMON if shutil.which(name, path=path)]
+    installed: list[str] = []
+    for plugin in plugins.names(KIND):
+        shell: Shell = plugins.load(KIND, plugin)
+        installed += [name for name in shell.names if shutil.which(name, path=path)]
     raise ShellUnavailable(f"no {names[0]} at {wanted!r}", suggestion=f"installed shells: {', '.join(installed)}")
 
 

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 
 import pytest
 
+from agentwire import plugins
 from ai_session.config.settings import SessionSettings
-from ai_session.sessions.spec import SessionDefaults, shell_named
+from ai_session.errors import ShellUnavailable
+from ai_session.sessions.spec import SessionDefaults, find_shell, shell_named
 
 
 @pytest.mark.parametrize(
@@ -30,3 +33,16 @@ def test_the_setting_names_shells_that_are_supported() -> None:
     named = re.findall(r"\w+", description.partition(" or ")[0])
     assert len(named) > 2
     assert {name for name in named if name not in shell_named(name).names} == set()
+
+
+@pytest.mark.parametrize("plugin", plugins.names("ai_session.shells"))
+def test_installed_shells_of_every_plugin_are_suggested(
+    plugin: str, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    program = plugins.load("ai_session.shells", plugin).names[-1]
+    (home / "programs").mkdir()
+    (home / "programs" / program).touch(mode=0o755)
+    monkeypatch.setenv("PATH", str(home / "programs"))
+    with pytest.raises(ShellUnavailable) as refused:
+        find_shell("/nowhere/bash")
+    assert refused.value.suggestion == f"installed shells: {program}"
