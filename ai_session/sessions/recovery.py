@@ -107,6 +107,7 @@ class Recovery:
         self._taken = 0
         self._switches = -1
         self._answered = False
+        self._sure = False
 
     def next(self, seen: Evidence, *, started: bool, answers: bool) -> Step:
         """Return the step to take. ``answers``: the shell knows the key that only a prompt answers."""
@@ -114,7 +115,8 @@ class Recovery:
         self._seen = seen
         if seen.stopped:
             return Step.CONTINUE
-        if not seen.leads or (self.in_vain and seen != before):
+        # At its prompt, a ruined shell runs programs for what it is asked: it looks for each name that is gone.
+        if (not seen.leads and not self._sure) or (self.in_vain and seen != before):
             self._start_over()
         if not seen.reads:
             return Step.WAIT
@@ -134,6 +136,7 @@ class Recovery:
             return Step.WAIT
         self._taken += 1
         self._switches = seen.switches
+        self._sure = seen.at_prompt or seen.executing is False
         return ladder[self._taken - 1]
 
     def _steps_for(self, seen: Evidence, started: bool, answers: bool) -> tuple[Step, ...]:

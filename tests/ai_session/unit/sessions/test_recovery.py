@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from ai_session.sessions.recovery import Evidence, Recovery, Step
 
+LADDER = [Step.PROBE, Step.CLEAR, Step.REINTEGRATE, Step.RESTORE, Step.GIVE_UP]
 READS = Evidence(leads=True, reads=True, stopped=False, executing=None, replaced=False, printed=10, switches=1)
 
 
@@ -45,8 +46,7 @@ def test_an_answer_is_proof_and_then_the_ladder_ends() -> None:
     recovery = Recovery()
     steps(recovery, READS, READS)
     recovery.confirm()
-    taken = steps(recovery, *woken(6, replace(READS, switches=2)))
-    assert taken == [Step.PROBE, Step.CLEAR, Step.REINTEGRATE, Step.RESTORE, Step.GIVE_UP, Step.WAIT]
+    assert steps(recovery, *woken(6, replace(READS, switches=2))) == [*LADDER, Step.WAIT]
 
 
 def test_an_open_command_file_tells_whether_the_command_runs() -> None:
@@ -60,6 +60,18 @@ def test_a_replaced_shell_reads_the_integration_and_a_stopped_one_goes_on() -> N
     replaced = replace(READS, replaced=True)
     assert steps(Recovery(), replaced, replaced) == [Step.WAIT, Step.REINTEGRATE]
     assert steps(Recovery(), replace(READS, reads=False, stopped=True)) == [Step.CONTINUE]
+
+
+def test_programs_that_a_shell_runs_for_what_it_is_asked_do_not_begin_the_ladder_anew() -> None:
+    away = replace(READS, leads=False, reads=False)
+    for proof in (replace(READS, at_prompt=True), replace(READS, executing=False)):
+        recovery = Recovery()
+        steps(recovery, proof)
+        taken = [
+            steps(recovery, replace(proof, switches=1)),
+            *(steps(recovery, away, one) for one in woken(6, proof)[1:]),
+        ]
+        assert [some[-1] for some in taken] == [*LADDER, Step.WAIT]
 
 
 def test_another_program_in_front_is_waited_for() -> None:
