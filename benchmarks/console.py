@@ -16,7 +16,7 @@ from statistics import median, quantiles
 
 import ai_session
 from ai_session.client.connection import connect
-from ai_session.console.recordings import Recording
+from ai_session.http.console.recordings import Recording
 from ai_session.terminal.marks import strip_marks
 from benchmarks.report import Report, median_ms
 from benchmarks.size import sized

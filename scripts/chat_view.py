@@ -12,7 +12,7 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-WEB = ROOT / "ai_session/console/web"
+WEB = ROOT / "ai_session/http/console/web"
 VIEW = ROOT / "ai_session/servers/mcp/view.html"
 MODULES = {
     "preact": "vendor/preact.mjs",
@@ -24,7 +24,7 @@ MODULES = {
 """Files by the names under which others import them, in the order of their dependencies."""
 
 STYLES = ("look.css", "chat.css")
-LICENSES = "preact (MIT), htm (Apache-2.0); their texts: ai_session/console/web/vendor/LICENSES"
+LICENSES = "preact (MIT), htm (Apache-2.0); their texts: ai_session/http/console/web/vendor/LICENSES"
 IMPORT = re.compile(r"""^import\s*(?:(\w+)|\{([^}]*)\})\s*from\s*['"]([^'"]+)['"];?""", re.MULTILINE)
 EXPORTED = re.compile(r"^export (?:const|function|class) (\w+)", re.MULTILINE)
 LISTED = re.compile(r"export\s*\{([^}]*)\};?\s*$")

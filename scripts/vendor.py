@@ -1,4 +1,4 @@
-"""Write ai_session/console/web/vendor: third-party files that the console's page loads, with their licences.
+"""Write ai_session/http/console/web/vendor: third-party files that the console's page loads, with their licences.
 
 scripts/vendor.py          fetch the pinned versions from npm's registry, and check their digests
 scripts/vendor.py --pin    record the digests, after a change of a version here
@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-VENDOR = ROOT / "ai_session/console/web/vendor"
+VENDOR = ROOT / "ai_session/http/console/web/vendor"
 DIGESTS, LICENSES = VENDOR / "vendor.sha256", VENDOR / "LICENSES"
 BOUND_SECONDS = 300
 

@@ -27,7 +27,7 @@ PAST_BASE = {
     ("ai_session", "http", "servers.front"): "both ends of one wire",
 }
 NAME = re.compile(r"(\w+)(?:/|\.py)")
-MOST_ENTRIES = 17
+MOST_ENTRIES = 16
 ENVIRONMENT_READERS = {"config.config", "config.files", "client", "backends.pty.holder", "cli.table", "__main__"}
 ENVIRONMENT = {"environ", "environb", "getenv", "getenvb", "expandvars"}
 IMPORTERS = ("import_module", "__import__")

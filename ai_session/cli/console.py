@@ -16,8 +16,8 @@ from agentwire.cli.options import Json
 from ai_session.cli.output import remark, write_text
 
 if TYPE_CHECKING:
-    from ai_session.console.logins import Tab
-    from ai_session.console.runs import Runs
+    from ai_session.http.console.logins import Tab
+    from ai_session.http.console.runs import Runs
 
 SCREENS = ("DISPLAY", "WAYLAND_DISPLAY", "BROWSER")
 
@@ -43,7 +43,7 @@ def console(
     """
     import asyncio  # not needed for the help of all verbs
 
-    from ai_session.console import server
+    from ai_session.http.console import server
 
     listener = server.listen(port)
 
@@ -76,7 +76,7 @@ def runs() -> Runs:
     """Return the program that reports runs, from the settings: a path, or a name, which is searched for next to this
     program, then where no agent writes."""
     from ai_session.config import config
-    from ai_session.console.runs import Runs
+    from ai_session.http.console.runs import Runs
 
     name, *given = config.load().console.runs or ("",)
     if not name:

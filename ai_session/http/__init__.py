@@ -1,1 +1,1 @@
-"""The HTTP front: a process of its own that reaches the gate over the daemon's socket."""
+"""What is served over HTTP: the front and the console, processes of their own that reach the daemon by its socket."""

@@ -23,8 +23,8 @@ from ccswarm.runs.notices import make_notifier, with_notices
 from ccswarm.swarm.swarm import Swarm
 from ccswarm.swarm.sweeping import Over, Tell, sweep
 from ccswarm.swarm.worker_tools import AgentTools
-from ccswarm.telemetry.base import Telemetry
-from ccswarm.telemetry.factory import open_telemetry
+from ccswarm.toolbox.telemetry.base import Telemetry
+from ccswarm.toolbox.telemetry.factory import open_telemetry
 
 ANSWERS_SECONDS = 5
 """How long a leaving process waits for its calls in progress: they may be of tasks that other processes wait for."""

@@ -11,7 +11,7 @@ from agentwire.notices.notifier import Notice, Notifier
 from agentwire.notices.settings import NotifySettings
 from agentwire.system import program_path
 from ccswarm.models import CallRequest, Json, RunStatus
-from ccswarm.telemetry.base import Function, SentCall, Status, Telemetry
+from ccswarm.toolbox.telemetry.base import Function, SentCall, Status, Telemetry
 
 PROGRAM = "ccswarm"
 ANSWERED_SOON_SECONDS = 1.0

@@ -29,8 +29,8 @@ from ccswarm.engines.base import Flow, Outcome
 from ccswarm.errors import SwarmError
 from ccswarm.models import CallOutcome, CallRequest, CallStatus, Json, RunStatus, Usage
 from ccswarm.swarm.time_budgets import SECONDS, TimeLeft
-from ccswarm.telemetry.base import Telemetry
 from ccswarm.toolbox.claims import Claims
+from ccswarm.toolbox.telemetry.base import Telemetry
 from ccswarm.toolbox.terminals import CLOSING, OPENING
 
 APPROVAL_SECONDS = 7 * 86400.0

@@ -16,8 +16,8 @@ from ccswarm.swarm.agent import APPROVAL_SECONDS, STOP, Ending, emit_event, stop
 from ccswarm.swarm.gates import LONGEST_SECONDS, Checked
 from ccswarm.swarm.time_budgets import TimeBudgets
 from ccswarm.swarm.tree import Tree, blocked
-from ccswarm.telemetry.base import Telemetry
 from ccswarm.toolbox.questions import MERGE
+from ccswarm.toolbox.telemetry.base import Telemetry
 
 MOST_MERGES = 10
 """How often the gates check the merge again because other commits were made in the meantime."""

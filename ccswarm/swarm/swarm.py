@@ -19,8 +19,8 @@ from ccswarm.swarm.leases import STAYING, DirectoryLeases
 from ccswarm.swarm.question import QUESTION, ask, question_of
 from ccswarm.swarm.run import RUN, RunFlow
 from ccswarm.swarm.task import TaskFlow, TaskWorker, plain
-from ccswarm.telemetry.base import Telemetry
 from ccswarm.toolbox import questions
+from ccswarm.toolbox.telemetry.base import Telemetry
 
 log = logging.getLogger(__name__)
 

@@ -25,9 +25,9 @@ from ccswarm.swarm.gates import ORCHESTRATOR, Checked, Gates, orchestrator
 from ccswarm.swarm.reviews import Review
 from ccswarm.swarm.time_budgets import TimeBudgets, time_budgets
 from ccswarm.swarm.tree import Tree, blocked, clone_from_json, clone_to_json, first_tree, shown_tree
-from ccswarm.telemetry.base import Telemetry
 from ccswarm.toolbox.claims import Claims
 from ccswarm.toolbox.scope import ToolScope
+from ccswarm.toolbox.telemetry.base import Telemetry
 from ccswarm.toolbox.terminals import Fence, Terminals, scope_for_ending
 
 log = logging.getLogger(__name__)

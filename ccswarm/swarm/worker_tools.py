@@ -9,8 +9,8 @@ from ccswarm.brains.base import WorkerContext
 from ccswarm.clones.clones import Workspaces
 from ccswarm.config.files import clones_directory
 from ccswarm.config.settings import ServerSettings
-from ccswarm.telemetry.base import Telemetry
 from ccswarm.toolbox.mail import MessageStore
+from ccswarm.toolbox.telemetry.base import Telemetry
 from ccswarm.toolbox.toolboxes import Toolboxes
 
 

@@ -15,10 +15,10 @@ from ccswarm.config.settings import ServerSettings
 from ccswarm.journal.files import directory_of
 from ccswarm.journal.writer import Journal, persons_journal
 from ccswarm.models import CallOutcome, CallRequest, ToolInfo
-from ccswarm.telemetry.base import Telemetry
 from ccswarm.toolbox.claims import Claims
 from ccswarm.toolbox.mail import Mailboxes, MessageStore
 from ccswarm.toolbox.scope import ToolScope
+from ccswarm.toolbox.telemetry.base import Telemetry
 from ccswarm.toolbox.toolbox import Toolbox
 
 

@@ -11,7 +11,7 @@ from typing import TextIO
 import pytest
 
 from ccswarm.models import RunStatus
-from ccswarm.telemetry.spans import span_id_of, trace_id_of
+from ccswarm.toolbox.telemetry.spans import span_id_of, trace_id_of
 from tests.conftest import UNBOXED, environment
 from tests.support.collector import Collector, Seen
 from tests.together.support.swarms import AI_SESSION, QUICK, open_swarm_home, over, submit

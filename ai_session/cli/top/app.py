@@ -21,8 +21,8 @@ from ai_session.cli.question_panel import CHOICES, KEYS, NOT_YET, OTHERS, QUIET_
 from ai_session.cli.top import runs as runs_text
 from ai_session.cli.top.feed import Event, Feed
 from ai_session.cli.top.pane import Pane
-from ai_session.console.runs import Runs
 from ai_session.errors import AiSessionError
+from ai_session.http.console.runs import Runs
 
 MAX_ROWS = 500
 SECONDS_SHOWN = 1.0

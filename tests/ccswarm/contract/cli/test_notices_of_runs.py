@@ -12,7 +12,7 @@ import pytest
 from ccswarm.cli import doctor
 from ccswarm.config import config
 from ccswarm.runs.notices import make_notifier, with_notices
-from ccswarm.telemetry.base import KnownExecution, Telemetry
+from ccswarm.toolbox.telemetry.base import KnownExecution, Telemetry
 from tests.ccswarm.contract.cli.test_cli_approvals import QUICK, STEPS, over, submitted
 from tests.ccswarm.support.verbs import Verbs, agent, agreed, server
 from tests.support.notices import NoticeReader, reading_notices

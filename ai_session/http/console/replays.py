@@ -8,7 +8,7 @@ from math import isnan
 from pathlib import Path
 from typing import Any
 
-from ai_session.console.recordings import Facts, Recording
+from ai_session.http.console.recordings import Facts, Recording
 
 MOST_CLOCKS = 2000
 

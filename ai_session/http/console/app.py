@@ -21,12 +21,12 @@ from starlette.routing import Route, WebSocketRoute
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from agentwire.http.wire import tokens_in
-from ai_session.console.assets import Assets, secured
-from ai_session.console.audit_check import AuditCheck
-from ai_session.console.bridge import PROTOCOL_VIOLATION, SIGNED_OUT, Bridge
-from ai_session.console.guard import Asgi, Guard
-from ai_session.console.logins import Logins, Tab
-from ai_session.console.runs import Runs
+from ai_session.http.console.assets import Assets, secured
+from ai_session.http.console.audit_check import AuditCheck
+from ai_session.http.console.bridge import PROTOCOL_VIOLATION, SIGNED_OUT, Bridge
+from ai_session.http.console.guard import Asgi, Guard
+from ai_session.http.console.logins import Logins, Tab
+from ai_session.http.console.runs import Runs
 
 ASKS_WHO = "who "
 HELLO_SECONDS = BODY_SECONDS = 30.0

@@ -22,11 +22,11 @@ from agentwire.visible import visible
 from ai_session.client import relay
 from ai_session.client.connection import dial_started
 from ai_session.client.dialing import open_streams
-from ai_session.console import replays
-from ai_session.console.audit_check import AuditCheck
-from ai_session.console.logins import Tab
-from ai_session.console.replays import Replays
-from ai_session.console.runs import DECISIONS, QUERIES, Runs
+from ai_session.http.console import replays
+from ai_session.http.console.audit_check import AuditCheck
+from ai_session.http.console.logins import Tab
+from ai_session.http.console.replays import Replays
+from ai_session.http.console.runs import DECISIONS, QUERIES, Runs
 
 METHODS = frozenset(
     (

@@ -34,7 +34,7 @@ from agentwire.telemetry.export import Providers
 from ccswarm import __version__
 from ccswarm.errors import SwarmError
 from ccswarm.models import CallRequest, CallStatus, Json
-from ccswarm.telemetry.base import Function, KnownExecution, SentCall, Status, Telemetry
+from ccswarm.toolbox.telemetry.base import Function, KnownExecution, SentCall, Status, Telemetry
 
 SECONDS = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0)
 """The bucket boundaries of histograms, as the conventions have them."""

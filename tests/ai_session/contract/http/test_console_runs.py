@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from ai_session.console.bridge import MOST_REQUEST_BYTES, MOST_REQUESTS
+from ai_session.http.console.bridge import MOST_REQUEST_BYTES, MOST_REQUESTS
 from tests.ai_session.support.consoles import Console, Tab, console
 from tests.ai_session.support.mcp_client import living_in, stop_daemons
 from tests.conftest import UNBOXED, new_home

@@ -19,7 +19,7 @@ from wsproto import ConnectionType, WSConnection
 from wsproto.events import AcceptConnection, CloseConnection, Request, TextMessage
 from wsproto.utilities import RemoteProtocolError
 
-from ai_session.console.server import MAX_MESSAGE_BYTES
+from ai_session.http.console.server import MAX_MESSAGE_BYTES
 from ai_session.sessions.commands import KEPT
 from tests.ai_session.support import asking
 from tests.ai_session.support.consoles import Console, console

@@ -21,8 +21,8 @@ import pytest
 import uvicorn
 
 from ai_session.audit.files import segments
-from ai_session.console.logins import MOST_TABS, Logins, browser_of
-from ai_session.console.server import MAX_MESSAGE_BYTES, OwnProtocol
+from ai_session.http.console.logins import MOST_TABS, Logins, browser_of
+from ai_session.http.console.server import MAX_MESSAGE_BYTES, OwnProtocol
 from scripts import vendor
 from tests.ai_session.support.consoles import Console, Tab, console
 from tests.ai_session.support.mcp_client import living_in, runtime, stop_daemons

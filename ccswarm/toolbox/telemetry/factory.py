@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from agentwire.telemetry.settings import ExportSettings, start_export
 from ccswarm import __version__
-from ccswarm.telemetry.base import Telemetry
+from ccswarm.toolbox.telemetry.base import Telemetry
 
 
 def open_telemetry(settings: ExportSettings, masked: Callable[[str], str]) -> Telemetry:
@@ -16,7 +16,7 @@ def open_telemetry(settings: ExportSettings, masked: Callable[[str], str]) -> Te
     def live() -> Telemetry:
         # The packages are an extra, and take 0.2 s to import.
         from agentwire.telemetry.export import Providers
-        from ccswarm.telemetry.spans import Ids, LiveTelemetry
+        from ccswarm.toolbox.telemetry.spans import Ids, LiveTelemetry
 
         return LiveTelemetry(Providers.exporting("ccswarm", __version__, settings, masked, Ids()), masked)
 

@@ -240,7 +240,7 @@ def test_texts_are_escaped_as_on_a_terminal(browser: Browser) -> None:
         "שלום",
         "a\r\nb\x85",
     ]
-    source = (Path(apps.__file__).parents[2] / "console/web/visible.js").read_text()
+    source = (Path(apps.__file__).parents[2] / "http/console/web/visible.js").read_text()
     page = browser.page()
     module = f"'data:text/javascript,' + encodeURIComponent({json.dumps(source)})"
     page.evaluate(f"import({module}).then(one => {{ window.shown = one; }})")

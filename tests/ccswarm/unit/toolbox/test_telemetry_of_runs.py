@@ -24,9 +24,9 @@ from ccswarm.config.masks import Masks
 from ccswarm.config.settings import Settings
 from ccswarm.models import CallOutcome, CallRequest, CallStatus
 from ccswarm.swarm.swarm import Swarm, payload_of
-from ccswarm.telemetry.base import Telemetry
-from ccswarm.telemetry.factory import open_telemetry
-from ccswarm.telemetry.spans import Ids, LiveTelemetry, span_id_of, trace_id_of
+from ccswarm.toolbox.telemetry.base import Telemetry
+from ccswarm.toolbox.telemetry.factory import open_telemetry
+from ccswarm.toolbox.telemetry.spans import Ids, LiveTelemetry, span_id_of, trace_id_of
 from ccswarm.toolbox.toolbox import Toolbox
 from tests.ccswarm.support.engine_double import MemoryStore
 from tests.ccswarm.support.swarms import MemoryWorker, settings, steps
@@ -295,7 +295,7 @@ from ccswarm.runs import app; from ccswarm.config import config
 from ccswarm.clients.mcp import plugin as mcp
 from ccswarm.engines.dbos import plugin as dbos
 from ccswarm.config.settings import TelemetrySettings
-from ccswarm.telemetry.factory import open_telemetry
+from ccswarm.toolbox.telemetry.factory import open_telemetry
 open_telemetry(TelemetrySettings(), str)
 print([name for name in sys.modules if name.startswith(("opentelemetry.sdk", "opentelemetry.exporter"))])
 """)

@@ -7,8 +7,8 @@ import errno
 import pytest
 
 from agentwire.http.listening import open_listener
-from ai_session.console import server
 from ai_session.errors import ConfigInvalid
+from ai_session.http.console import server
 
 
 def test_who_has_a_port_has_it_before_it_serves() -> None:

@@ -11,10 +11,10 @@ import uvicorn
 
 from agentwire.http.connections import MAX_HEAD_BYTES, StrictProtocol
 from agentwire.http.listening import SignalledServer, open_listener
-from ai_session.console.app import Console, application
-from ai_session.console.logins import Logins, Tab
-from ai_session.console.runs import Runs
 from ai_session.errors import ConfigInvalid
+from ai_session.http.console.app import Console, application
+from ai_session.http.console.logins import Logins, Tab
+from ai_session.http.console.runs import Runs
 
 HOST = "127.0.0.1"
 USUAL_PORT = 8768

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from ai_session.console.recordings import Recording
+from ai_session.http.console.recordings import Recording
 from ai_session.terminal.screen import Screen
 
 BEGAN = 1000.25
