@@ -18,7 +18,7 @@ ROOT = Path(__file__).parent.parent
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 VERSIONS = ("3.11", "3.12", "3.13", "3.14")
 FAST = ("tests/agentwire", "tests/ai_session/unit", "tests/ccswarm/unit")
-PYTEST = ("-q", "-n", "4", "-p", "no:libtmux")
+PYTEST = ("-q", "--workers", "4", "-p", "no:libtmux")
 """Excludes the plug-in of libtmux, whose lowest version breaks current pytest."""
 
 LOWEST = re.compile(r"([\w-]+)(?:\[[^]]*\])?>=([\w.]+)")

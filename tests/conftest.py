@@ -23,6 +23,7 @@ from blockbuster import BlockBuster
 from blockbuster.blockbuster import BlockBusterFunction
 from hypothesis import HealthCheck, settings
 
+from tests.support import workers
 from tests.support.forked_holders import HOLDERS
 from tests.support.products import leave_the_rest_to_torture
 
@@ -84,6 +85,28 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     leave_the_rest_to_torture(items)
 
 
+def pytest_collection_finish() -> None:
+    gc.collect()
+    gc.freeze()  # collected and imported objects belong to no test: this saves 150 ms of each search for leftovers
+    gc.enable()
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    workers.add_option(parser)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtestloop(session: pytest.Session) -> bool | None:
+    return workers.run(session, prepare=start_forking)
+
+
+def start_forking() -> None:
+    """Start the processes that programs are forked from, once for all workers, if some test uses them."""
+    if forked := sys.modules.get("tests.support.forked"):
+        for package in ("ai_session", "ccswarm"):
+            forked.parent(package)
+
+
 @pytest.fixture(scope="session")
 def anyio_backend() -> str:
     return "asyncio"
@@ -93,11 +116,9 @@ def anyio_backend() -> str:
 def homes() -> Iterator[Path]:
     """The folder of all homes of this run, with a short path because socket paths are limited to 107 bytes."""
     root = Path(tempfile.mkdtemp(prefix="ais-", dir="/tmp"))
-    gc.collect()
-    gc.freeze()  # collected and imported objects belong to no test: this saves 150 ms of each search for leftovers
-    gc.enable()
     with environment(client_environment(root)):
         yield root
+    gc.collect()  # what the last test did not close is its failure
     left = end_leftovers(root)
     shutil.rmtree(root, ignore_errors=True)
     assert not left, f"left behind by the run: {left}"

@@ -1,10 +1,9 @@
 """Programs of this project in processes of their own, forked from one that has loaded them: a verb costs 10 ms instead
 of 0.1 to 2 s, a daemon 50 instead of 500.
 
-``python -m tests.support.forked PACKAGE FD`` is that process; all processes of a run of tests share one for each
-package, by connections to the listening socket ``FD``. Each message on a connection requests one program and passes its
-three streams, a pipe for its pid and wait status, and the terminal for a person's program. Tests of how a program
-starts execute it instead.
+``python -m tests.support.forked PACKAGE FD`` is that process; there is one for each package, for all workers. Each
+message on the socket ``FD`` requests one program and passes its three streams, a pipe for its pid and wait status, and
+the terminal for a person's program. Tests of how a program starts execute it instead.
 """
 
 from __future__ import annotations
@@ -94,51 +93,46 @@ MESSAGE_BYTES = 1 << 17
 NUMBER = struct.Struct("i")
 END = struct.Struct("id")
 """The wait status, and the seconds for which the first thread waited for a processor."""
-READY = b"."
-"""What a new connection receives."""
 LARGE_PAGE = 1 << 21
 MADV_COLLAPSE = 25
 PATH = os.environ["PATH"]
 """PATH before any test, because a process whose environment names a test's home is ended with that test."""
 
 
+PARENTS: list[subprocess.Popen[bytes]] = []
+"""What ``parent`` started, kept also where its exit handlers are not, in a fork of this process."""
+
+
+STARTER = os.getpid()
+"""The process that was loaded before there were workers, or the only one."""
+
+
 @cache
-def parent(package: str) -> socket.socket:
-    """Return a connection to the process that forks for all tests of this run, so without a HOME. It ends with the last
-    connection."""
-    run = os.environ.get("PYTEST_XDIST_TESTRUNUID", os.getpid())
-    address = f"\0ais-forked-{package}-{run}"
-    started: subprocess.Popen[bytes] | None = None
-    while True:
-        assert not (started and started.poll()), "the process that forks for tests has failed"
-        ours = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        with suppress(ConnectionError):
-            ours.connect(address)
-            if ours.recv(len(READY)):
-                atexit.register(ours.close)
-                return ours
+def parent(package: str, _starter: int = STARTER) -> socket.socket:
+    """Return the socket of the process that forks for all tests, so without a HOME. It ends with its starter.
+
+    All workers share that of the process that they are forked from; another one has a worker's pid as its starter.
+    """
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    with theirs:
+        process = subprocess.Popen(
+            [
+                *(sys.executable, "-m", __spec__.name, package, str(theirs.fileno())),
+                *(HOLDERS.address().hex(), " " * LINE_BYTES),
+            ],
+            pass_fds=[theirs.fileno()],
+            cwd=ROOT,
+            env={"PATH": PATH, "PYTHONPATH": str(ROOT), "ROOM": " " * ENVIRONMENT_BYTES},
+        )
+
+    PARENTS.append(process)
+
+    def end() -> None:
         ours.close()
-        with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listener:
-            try:
-                listener.bind(address)
-            except OSError:  # another process of tests is starting it
-                continue
-            listener.listen()
-            started = _start_parent(package, listener)
+        process.wait()
 
-
-def _start_parent(package: str, listener: socket.socket) -> subprocess.Popen[bytes]:
-    process = subprocess.Popen(
-        [
-            *(sys.executable, "-m", __spec__.name, package, str(listener.fileno())),
-            *(HOLDERS.address().hex(), " " * LINE_BYTES),
-        ],
-        pass_fds=[listener.fileno()],
-        cwd=ROOT,
-        env={"PATH": PATH, "PYTHONPATH": str(ROOT), "ROOM": " " * ENVIRONMENT_BYTES},
-    )
-    atexit.register(process.wait)  # what forks holders must not end before it
-    return process
+    atexit.register(end)
+    return ours
 
 
 class Forked:
@@ -156,16 +150,18 @@ class Forked:
         script: str = "",
         user: int | None = None,
         apart: bool = False,
+        descends: bool = False,
     ) -> None:
         """Start it on the three ``streams``, which the caller keeps, and in the terminal ``window`` if there is one.
 
         With ``script``, that file runs in an interpreter that has loaded the package. ``apart``: in a process group of
         its own. ``user``: as that user, who cannot read root's libraries, so the loaded modules must suffice.
+        ``descends``: this process is its ancestor, also if it is a worker.
         """
         reported, tell = os.pipe()
         plan = {"words": list(words), "cwd": str(cwd), "env": dict(env), "script": script, "user": user, "apart": apart}
         fds = [*streams, tell, *([] if window is None else [window])]
-        socket.send_fds(parent(package), [json.dumps(plan).encode()], fds)
+        socket.send_fds(parent(package, os.getpid() if descends else STARTER), [json.dumps(plan).encode()], fds)
         os.close(tell)
         self._told: BinaryIO = open(reported, "rb", 0)  # noqa: SIM115
         self.pid: int = NUMBER.unpack(self._told.read(NUMBER.size))[0]
@@ -298,17 +294,29 @@ def run(
     typed: bool = False,
     script: str = "",
     user: int | None = None,
+    descends: bool = False,
 ) -> tuple[int, bytes, bytes]:
     """Run a program and return its exit code, output and errors.
 
     Without ``given``, standard input is /dev/null. With ``typed``, a person runs it in a window, though its streams are
-    not the terminal. If it does not end within ``seconds``, it is killed. Raises TimeoutExpired.
+    not the terminal. ``descends`` is as in ``Forked``. If it does not end within ``seconds``, it is killed. Raises
+    TimeoutExpired.
     """
     with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err, ExitStack() as stack:
         reader, writer = os.pipe() if given is not None else (os.open(os.devnull, os.O_RDONLY), -1)
         terminal = stack.enter_context(window()) if typed else None
         streams = (reader, out.fileno(), err.fileno())
-        program = Forked(package, words, cwd=cwd, env=env, streams=streams, window=terminal, script=script, user=user)
+        program = Forked(
+            package,
+            words,
+            cwd=cwd,
+            env=env,
+            streams=streams,
+            window=terminal,
+            script=script,
+            user=user,
+            descends=descends,
+        )
         stack.callback(program.close)
         os.close(reader)
         if given is not None:
@@ -387,21 +395,14 @@ def contents(file: io.BufferedIOBase) -> bytes:
     return file.read()
 
 
-def fork_programs(package: str, listener: socket.socket) -> None:
-    """Fork programs until the last connection ends, and send the pid of each at once and its wait status at its end."""
-    links: dict[int, socket.socket] = {}
+def fork_programs(package: str, link: socket.socket) -> None:
+    """Fork programs until the other side ends, and send the pid of each at once and its wait status at its end."""
     running: dict[int, tuple[int, int]] = {}  # pidfd → pid, and the pipe for the wait status
     ready = select.poll()
-    ready.register(listener, select.POLLIN)
+    ready.register(link, select.POLLIN)
     while True:
         for fd, _ in ready.poll():
-            if fd == listener.fileno():
-                link, _ = listener.accept()
-                link.send(READY)
-                links[link.fileno()] = link
-                ready.register(link, select.POLLIN)
-                continue
-            if fd in running:
+            if fd != link.fileno():
                 pid, tell = running.pop(fd)
                 ready.unregister(fd)
                 os.close(fd)
@@ -411,17 +412,12 @@ def fork_programs(package: str, listener: socket.socket) -> None:
                     os.write(tell, END.pack(status, waited))
                 os.close(tell)
                 continue
-            message, fds, _, _ = socket.recv_fds(links[fd], MESSAGE_BYTES, 5)
+            message, fds, _, _ = socket.recv_fds(link, MESSAGE_BYTES, 5)
             if not message:
-                ready.unregister(fd)
-                links.pop(fd).close()
-                if not links:
-                    return
-                continue
+                return
             pid = os.fork()
             if pid == 0:
-                for one in (listener, *links.values()):
-                    one.close()
+                link.close()
                 for theirs, (_, tell) in running.items():
                     os.close(theirs)
                     os.close(tell)
@@ -560,7 +556,7 @@ def use_large_pages() -> None:
 
 if __name__ == "__main__":
     gc.disable()  # until all is loaded, because that is never freed
-    package, listener = sys.argv[1], socket.socket(fileno=int(sys.argv[2]))
+    package, link = sys.argv[1], socket.socket(fileno=int(sys.argv[2]))
     loaded = [f"{package}.{name}" for name in WORKING.split()]
     if package == "ai_session":
         trees = [([str(ROOT / name)], f"{name}.") for name in ("agentwire", package)]
@@ -577,4 +573,4 @@ if __name__ == "__main__":
     gc.freeze()
     gc.enable()
     use_large_pages()
-    fork_programs(package, listener)
+    fork_programs(package, link)

@@ -64,7 +64,7 @@ class Holders:
                 env={},
                 start_new_session=True,
             )
-            self._address = listener.getsockname()
+            self._address, self._process = listener.getsockname(), process  # kept where no exit handler is, in a fork
 
         def end() -> None:
             assert process.stdin

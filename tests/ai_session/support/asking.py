@@ -73,10 +73,13 @@ def as_before(home: Path) -> None:
         assert not control(home, "call", name="close_session", arguments={"session_id": row["session_id"]})["is_error"]
 
 
-def person(home: Path, *words: str, code: int | None = 0) -> str:
-    """Run a verb in a window and return all it prints; its exit code must be ``code``. The test is its ancestor."""
+def person(home: Path, *words: str, code: int | None = 0, descends: bool = False) -> str:
+    """Run a verb in a window and return all it prints; its exit code must be ``code``.
+
+    ``descends``: this process is its ancestor, so the verb is the asking client's if the test is that client.
+    """
     env = {**living_in(home), "PYTHONPATH": str(ROOT)}
-    found, out, err = forked.run("ai_session", words, cwd=home, env=env, typed=True)
+    found, out, err = forked.run("ai_session", words, cwd=home, env=env, typed=True, descends=descends)
     assert code is None or found == code, (words, found, out, err)
     return (out + err).decode()
 

@@ -82,7 +82,7 @@ def test_neither_the_asking_client_nor_a_session_answers(daemon_home: Path) -> N
             greet(peer, {}, name="near" if peer is near else "far")
             assert error_of(peer.call("echo", text="hello"))["code"] == "consent_needed"
         near_id, far_id = (q["question_id"] for q in asking.approvals(daemon_home)["questions"])
-        assert "cannot answer itself" in person(daemon_home, "approve", near_id, "--always", code=1)
+        assert "cannot answer itself" in person(daemon_home, "approve", near_id, "--always", code=1, descends=True)
         assert "inside a session" in asking.insider(daemon_home, "approve", far_id, code=1)
         assert len(asking.approvals(daemon_home)["questions"]) == 2
         assert asking.control(daemon_home, "reject", question_id=near_id)["code"] == "signature_needed"
