@@ -234,35 +234,39 @@ def never_waits(fd: int, *_: object) -> bool:
     return not os.get_blocking(fd) or stat.S_ISREG(os.fstat(fd).st_mode)
 
 
+OF_EVERY_CLIENT = {
+    "LOGNAME": pwd.getpwuid(os.getuid()).pw_name,
+    "PATH": os.pathsep.join([str(Path(sys.executable).parent), "/usr/local/bin", "/usr/bin", "/bin"]),
+    "SHELL": "/bin/bash",
+    "TERM": "xterm-256color",
+    "USER": pwd.getpwuid(os.getuid()).pw_name,
+}
+
+
 def client_environment(home: Path) -> dict[str, str]:
     """Return the environment that MCP clients pass to a server: these six variables only."""
-    user = pwd.getpwuid(os.getuid()).pw_name
-    path = os.pathsep.join([str(Path(sys.executable).parent), "/usr/local/bin", "/usr/bin", "/bin"])
-    return {
-        "HOME": str(home),
-        "LOGNAME": user,
-        "PATH": path,
-        "SHELL": "/bin/bash",
-        "TERM": "xterm-256color",
-        "USER": user,
-    }
+    return {"HOME": str(home), **OF_EVERY_CLIENT}
 
 
 @contextmanager
 def environment(values: Mapping[str, str]) -> Iterator[None]:
     """Set the process environment to ``values`` (and pytest's own variables) meanwhile."""
     before = dict(os.environ)
-    for name in before:
-        if not name.startswith("PYTEST_"):
-            del os.environ[name]
-    os.environ.update(values)
+    set_environment(values)
     try:
         yield
     finally:
-        for name in list(os.environ):
-            if not name.startswith("PYTEST_"):
+        set_environment(before)
+
+
+def set_environment(values: Mapping[str, str]) -> None:
+    """Change what differs from ``values``, except pytest's own variables."""
+    for name in {**os.environ, **values}:
+        if not name.startswith("PYTEST_") and os.environ.get(name) != values.get(name):
+            if name in values:
+                os.environ[name] = values[name]
+            else:
                 del os.environ[name]
-        os.environ.update({name: value for name, value in before.items() if not name.startswith("PYTEST_")})
 
 
 def end_leftovers(root: Path, earlier: Container[int] = ()) -> list[str]:
