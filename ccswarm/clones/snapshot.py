@@ -152,7 +152,7 @@ class Snapshot:
         if self._compared > (most := self._git.comparing.seconds):
             raise WorkRefused(
                 f"comparing all names with the .gitignore files takes longer than {most:g} seconds",
-                suggestion="write their patterns with fewer stars",
+                suggestion="use fewer * in their patterns",
             )
         patterns = output.decode(errors="surrogateescape").split("\0")[2::4]
         if code not in (0, 1) or len(patterns) != len(paths):

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from agentwire import plugins
+from ai_session.sessions.executor import CLEARS
 from ai_session.shells.base import CommandText, Shell
 from ai_session.system.shell_words import in_one_line, is_whole
 from tests.conftest import contents, pids
@@ -187,7 +188,16 @@ class RawSession:
             ready = ready or self.wait_ready(0)
         self.position = len(self.log)
         trigger = self.plugin.trigger(ready=ready and self.plugin.line_editor, traced="x" in self.flags)
-        self.send(trigger + more)
+        self.send(self._after_clearing(trigger) + more)
+
+    def _after_clearing(self, line: bytes) -> bytes:
+        """Return ``line`` with the terminal's own key after its keys for the line editor, as a session types it, if the
+        terminal edits lines itself."""
+        bare = line.lstrip(CLEARS)
+        modes = termios.tcgetattr(self.fd)
+        if bare == line or not self.plugin.line_editor or not modes[3] & termios.ICANON:
+            return line
+        return line.removesuffix(bare) + modes[6][termios.VKILL] + bare
 
     def finish(self, bound: float = BOUND_SECONDS) -> Outcome:
         """Wait for the end of the command begun last."""

@@ -187,7 +187,7 @@ def test_bash_without_line_editor(home: Path) -> None:
     session = start("bash", home, "set +o emacs")
     try:
         assert answers(session) == RIGHT
-        assert not session.wait_ready()
+        assert session.wait_ready()
     finally:
         session.close()
 

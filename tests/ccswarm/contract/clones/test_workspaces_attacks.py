@@ -543,7 +543,7 @@ def test_patterns_that_take_for_ever_to_compare_are_refused(cloned: ClonedProjec
     lay(clone.path, SLOW_TO_COMPARE)
     with pytest.raises(WorkRefused, match=r"check-ignore takes (longer than 0\.3|more than 1) second") as caught:
         clones.collect(clone, "its work")
-    assert "fewer stars" in caught.value.suggestion
+    assert "fewer *" in caught.value.suggestion
     (clone.path / ".gitignore").unlink()
     assert clones.collect(clone, "its work").commits == 1
 
