@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import ast
 import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 from tests.support.bounds import BOUND_SECONDS
@@ -29,6 +31,41 @@ def test_six_variables_and_a_short_home(home: Path) -> None:
     assert os.environ["HOME"] == str(home)
     assert [path.name for path in home.iterdir()] == [".config"]
     assert len(str(home)) < 40, "a socket's path ends at 107 bytes"
+
+
+OF_A_PROCESS = {
+    "getpid",
+    "getppid",
+    "mkdtemp",
+    "mkstemp",
+    "TemporaryDirectory",
+    "urandom",
+    "token_hex",
+    "uuid4",
+    "Popen",
+}
+
+
+def calls_at_import(tree: ast.Module) -> Iterator[str]:
+    """Yield the names of the functions that a module calls outside of its own functions."""
+    remaining: list[ast.AST] = list(tree.body)
+    while remaining:
+        node = remaining.pop()
+        if isinstance(node, ast.Call):
+            yield node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
+        if not isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)):
+            remaining.extend(ast.iter_child_nodes(node))
+
+
+def test_no_module_takes_what_belongs_to_one_process_when_it_is_imported() -> None:
+    """The processes that run the tests are forked from the one that has imported them, and would share it."""
+    shared = {
+        f"{path.relative_to(HERE)}: {name}"
+        for path in HERE.rglob("*.py")
+        for name in calls_at_import(ast.parse(path.read_bytes()))
+        if name in OF_A_PROCESS
+    }
+    assert shared == {"support/forked.py: getpid"}, "which wants the process that has imported it"
 
 
 def test_the_test_that_leaves_a_process_fails(tmp_path: Path) -> None:

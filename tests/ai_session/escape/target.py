@@ -16,6 +16,7 @@ import subprocess
 import tempfile
 from collections.abc import Generator, Iterator
 from contextlib import contextmanager, suppress
+from functools import cache
 from itertools import count
 from pathlib import Path
 from typing import Any, Self
@@ -25,8 +26,6 @@ from tests.support.bounds import BOUND_SECONDS
 
 HERE = Path(__file__).parent
 PATH = "/usr/local/bin:/usr/bin:/bin"
-USERS = count(41000 + os.getpid() % 1000 * 10)
-"""No other process is of such a user, so that an attack on all of them hits only what belongs to its target."""
 KEPT = (".local", ".config", "src")
 """Of the home: what ai-session keeps there, its settings and projects outlive an attack."""
 SECRETS = (
@@ -45,12 +44,19 @@ PROJECT = (
 )
 
 
+@cache
+def users(pid: int) -> Iterator[int]:
+    """Return the users for targets of a process of tests. No other process is of such a user, so that an attack on all
+    of them hits only what belongs to its target."""
+    return count(41000 + pid % 1000 * 10)
+
+
 class Target:
     """``values`` are what ``@name@`` stands for in cases. Used by one case at a time."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
-        self.user = next(USERS) if os.geteuid() == 0 else os.getuid()
+        self.user = next(users(os.getpid())) if os.geteuid() == 0 else os.getuid()
         self.home = root / "home"
         self.outside = root / "outside"
         self._template = root / "template"

@@ -49,7 +49,12 @@ while True:
 """
 """Cut off from its parents, named as it likes, with a terminal of its own."""
 
-SOCKET = f"ai-session-attacks-{os.getpid()}"
+
+def tmux_socket() -> str:
+    """Return the name of the tmux server of this process of tests."""
+    return f"ai-session-attacks-{os.getpid()}"
+
+
 CLEAN = "env -i HOME=$HOME PATH=$PATH TERM=xterm"
 WAYS = {
     "as it is": "{verb}",
@@ -97,7 +102,7 @@ def question_id(module_home: Path) -> Iterator[str]:
         assert error_of(asked)["code"] == "consent_needed"
         (question,) = asking.approvals(module_home)["questions"]
         yield question["question_id"]
-        subprocess.run(["tmux", "-L", SOCKET, "kill-server"], check=False, capture_output=True)
+        subprocess.run(["tmux", "-L", tmux_socket(), "kill-server"], check=False, capture_output=True)
 
 
 @pytest.mark.parametrize("way", WAYS)
@@ -121,7 +126,7 @@ def attacked(module_home: Path, host: SshHost, way: str, question_id: str) -> st
         disguised=shlex.quote(DISGUISED),
         ssh=shlex.join(host.words),
         ssh_tt=shlex.join([host.words[0], "-tt", *host.words[1:]]),
-        socket=SOCKET,
+        socket=tmux_socket(),
         file=file,
     )
     script = module_home / f"attack-{way.replace(' ', '-')}"

@@ -16,7 +16,12 @@ from tests.ai_session.support.mcp_client import BOUND_SECONDS, living_in, stop_d
 from tests.conftest import new_home
 from tests.support.ssh_host import ROOT, SshHost, ssh_host, verb
 
-SOCKET = f"ai-session-terminals-{os.getpid()}"
+
+def tmux_socket() -> str:
+    """Return the name of the tmux server of this process of tests."""
+    return f"ai-session-terminals-{os.getpid()}"
+
+
 WAYS = {
     "the window itself": ("{line}", "local"),
     "a shell in it": ("sh -c {quoted}", "local"),
@@ -31,7 +36,7 @@ WAYS = {
 def module_home(homes: Path) -> Iterator[Path]:
     made = new_home(homes)
     yield made
-    subprocess.run(["tmux", "-L", SOCKET, "kill-server"], check=False, capture_output=True)
+    subprocess.run(["tmux", "-L", tmux_socket(), "kill-server"], check=False, capture_output=True)
     stop_daemons(made)
 
 
@@ -39,7 +44,9 @@ def shown(module_home: Path, way: str, host: SshHost | None = None) -> tuple[str
     """Origin and reason, of a verb that runs that way in a window of the test or of its ssh client."""
     found = module_home / "found"
     line = f"{verb('person', 'show', '--json')} >{found} 2>&1"
-    words = way.format(line=line, quoted=shlex.quote(line), background=shlex.quote(f"{line} & wait"), socket=SOCKET)
+    words = way.format(
+        line=line, quoted=shlex.quote(line), background=shlex.quote(f"{line} & wait"), socket=tmux_socket()
+    )
     argv = [host.words[0], "-tt", *host.words[1:], words] if host else ["/bin/sh", "-c", words]
     env = {**living_in(module_home), "PYTHONPATH": str(ROOT), "TERM": "xterm"}
     window = pexpect.spawn(argv[0], argv[1:], env=env, cwd=str(module_home), timeout=BOUND_SECONDS, encoding="utf-8")  # pyright: ignore[reportArgumentType]

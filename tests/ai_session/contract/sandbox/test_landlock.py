@@ -206,19 +206,18 @@ except BlockingIOError:
 """
 
 
-ALONE = {"user": 30000 + os.getpid() % 10000, "group": unprivileged.GROUP} if os.geteuid() == 0 else {}
-"""A user of whom nothing else runs, for the kernel counts all of a user's processes."""
-
-
 def test_limits(home: Path) -> None:
+    # A user of whom nothing else runs: the kernel counts all of a user's processes.
+    user = 30000 + os.getpid() % 10000
+    alone = {"user": user, "group": unprivileged.GROUP} if os.geteuid() == 0 else {}
     with unprivileged.directory() as root:
         box = make(root, home, SandboxProfile("workspace", processes=20, file_bytes=1 << 20))
         (box.workspace / "forks.py").write_text(FORKS)
-        if ALONE:
+        if alone:
             for path in (root, *root.rglob("*")):
-                os.chown(path, ALONE["user"], -1, follow_symlinks=False)
+                os.chown(path, user, -1, follow_symlinks=False)
         script = "head -c 2M /dev/zero >big; stat -c %s big; ulimit -n; exec /usr/bin/python3 forks.py"
-        written, files, forks = box.run(script, **ALONE).stdout.split()
+        written, files, forks = box.run(script, **alone).stdout.split()
         assert (int(written), int(files)) == (1 << 20, 4096)
         assert 0 < int(forks) <= 20
 
