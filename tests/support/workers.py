@@ -53,6 +53,7 @@ class Worker:
         self.link, theirs = Pipe()
         self.pid = os.fork()
         if self.pid == 0:
+            os.setsid()  # a terminal's Ctrl-C reaches the run alone, which interrupts each worker once
             for link in (self.link, *(other.link for other in others)):
                 link.close()
             work(session, name, theirs)
