@@ -95,8 +95,8 @@ class SessionManager:
         self._sessions: dict[str, Session] = {}
         self.changes = ChangeFeed(self._sessions.values)
         self._names: dict[tuple[str, str], str] = {}
-        self._usable: dict[str, bool] = {}
-        self._probing = asyncio.Lock()
+        self._choice: asyncio.Task[Backend] | None = None
+        """The running or last choice of a backend for ``auto``."""
         self._opening: dict[tuple[str, str], asyncio.Event] = {}
         """An event for each owner and name that is being opened, set at the end."""
         self._reviving: set[Session] = set()
@@ -344,19 +344,21 @@ class SessionManager:
 
     async def _backend_for(self, name: str) -> Backend:
         if name == "auto":
-            async with self._probing:
-                for candidate in AUTO:
-                    if candidate not in self._usable:
-                        self._usable[candidate] = await _start(self._backend(candidate))
-                    if self._usable[candidate]:
-                        return self._backend(candidate)
-            raise BackendUnavailable(
-                "neither tmux nor a pseudo-terminal can be used here", suggestion="run: ai-session doctor"
-            )
+            # A tmux that does not answer is waited for once by all who ask meanwhile, and not remembered.
+            if self._choice is None or self._choice.done():
+                self._choice = asyncio.create_task(self._automatic())
+            return await asyncio.shield(self._choice)
         try:
             return self._backend(name)
         except ConfigInvalid as error:
             raise InvalidArguments(f"no backend {name[:40]!r}", suggestion=f"{error.suggestion}, or auto") from error
+
+    async def _automatic(self) -> Backend:
+        """Return the first backend that can be started now, or the last one, whose ``open`` raises what is wrong."""
+        for name in AUTO[:-1]:
+            if await _start(self._backend(name)):
+                return self._backend(name)
+        return self._backend(AUTO[-1])
 
     def _backend(self, name: str) -> Backend:
         if name not in self._backends:
@@ -509,6 +511,9 @@ class SessionManager:
 
     async def stop(self) -> None:
         """End every session, the holder and the tmux server."""
+        if self._choice is not None:
+            self._choice.cancel()
+            await asyncio.wait([self._choice])
         await asyncio.gather(*(self.close(s) for s in list(self._sessions.values())), return_exceptions=True)
         for backend in self._backends.values():
             await backend.stop()

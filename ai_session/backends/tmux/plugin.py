@@ -123,6 +123,8 @@ class TmuxBackend:
 
     async def make_ready(self) -> None:
         _check_installation()
+        if self.server.version:
+            _check_version(self.server.version)
         await asyncio.gather(self.server.client(start=True), self._programs())
         try:
             _check_version(self.server.version)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
+import resource
 import shutil
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
@@ -21,6 +23,13 @@ RECORDING = """#!/bin/sh
 echo "$*" >>{calls}
 exec {tmux} "$@"
 """
+SHORTAGE = """#!/bin/sh
+[ -e {calls} ] && exec {tmux} "$@"
+>{calls}
+echo "fork failed: Resource temporarily unavailable" >&2
+exit 1
+"""
+"""A tmux that cannot start the first time."""
 TOO_OLD = """#!/bin/sh
 case " $* " in
     *" -C "*) {tmux} "$@" | sed -u 's/^\\([0-9]* \\)[0-9][0-9.a-z]*/\\13.1/' ;;
@@ -42,6 +51,19 @@ def tmux(script: str, home: Path) -> Iterator[Path]:
         yield calls
     finally:
         os.environ["PATH"] = kept
+
+
+@contextmanager
+def descriptors(left: int) -> Iterator[None]:
+    """Leave this process so many unused descriptors."""
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    unused = os.dup(0)
+    os.close(unused)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (unused + left, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, before)
 
 
 @asynccontextmanager
@@ -79,3 +101,29 @@ async def test_a_tmux_that_cannot_be_used_is_not_chosen(home: Path, script: str)
             session = await manager.create(request())
             assert (session.spec.backend, (await run(session, "echo hi")).output) == ("pty", "hi\n")
             assert not listener_pid(str(home / "run/tmux.sock")), "a server that nobody uses is left"
+
+
+async def test_a_backend_that_could_not_start_once_is_tried_again(home: Path) -> None:
+    with tmux(SHORTAGE, home):
+        async with opened(home, backend="auto") as manager:
+            assert [(await manager.create(request(name))).spec.backend for name in ("main", "second")] == [
+                "pty",
+                "tmux",
+            ]
+
+
+async def test_a_session_that_no_backend_could_open_is_opened_once_there_are_descriptors(home: Path) -> None:
+    async with opened(home, backend="auto") as manager:
+        with descriptors(left=0), pytest.raises(OSError, match="open files"):
+            await manager.create(request())
+        session = await manager.create(request())
+        assert (session.spec.backend, (await run(session, "echo hi")).output) == ("tmux", "hi\n")
+
+
+@pytest.mark.torture
+async def test_a_tmux_that_does_not_answer_is_waited_for_once_by_all_who_ask(home: Path) -> None:
+    with tmux("#!/bin/sh\necho $$ >>{calls}\nexec sleep 30\n", home) as calls:
+        async with opened(home, backend="auto") as manager:
+            creating = [asyncio.create_task(manager.create(request(f"s{number}"))) for number in range(4)]
+            assert {(await one).spec.backend for one in creating} == {"pty"}
+            assert len(calls.read_text().split()) == 1
