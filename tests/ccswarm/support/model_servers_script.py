@@ -268,8 +268,9 @@ def joined(content: Any) -> str:
     return "\n".join(block["text"] for block in content if isinstance(block.get("text"), str))
 
 
-def pieces(text: str, size: int = 16) -> list[str]:
-    """Return a text in pieces, as it is streamed; at least one."""
+def pieces(text: str) -> list[str]:
+    """Return a text in pieces, as it is streamed; at least one, and a few hundred of a very long one."""
+    size = max(16, len(text) // 500)
     return [text[start : start + size] for start in range(0, len(text), size)] or [""]
 
 
