@@ -97,11 +97,21 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtestloop(session: pytest.Session) -> bool | None:
-    return workers.run(session, prepare=start_forking)
+    return workers.run(session, prepare=prepare_for_all_workers)
 
 
-def start_forking() -> None:
-    """Start the processes that programs are forked from, once for all workers, if some test uses them."""
+def prepare_for_all_workers() -> None:
+    """Do once, if some test needs it, what each worker would do for itself.
+
+    That is loading the libraries of model providers, 2 s, and starting the processes that programs are forked from.
+    """
+    if "tests.ccswarm.support.model_servers" in sys.modules:
+        from ccswarm.brains.llm.api import prepare
+        from ccswarm.brains.llm.settings import Model
+
+        for vendor in ("anthropic", "openai"):
+            prepare(Model(model=f"{vendor}:any"))
+        gc.freeze()
     if forked := sys.modules.get("tests.support.forked"):
         for package in ("ai_session", "ccswarm"):
             forked.parent(package)
