@@ -50,10 +50,10 @@ class A2a:
 
         from ccswarm.servers.a2a.agentvault import jsonrpc as a2a_vault
         from ccswarm.servers.a2a.agentvault.targets import caller_of_tools
-        from ccswarm.servers.a2a.core.context import DialectContext
-        from ccswarm.servers.a2a.core.http import Guard, Server
-        from ccswarm.servers.a2a.core.task_store import Tasks
+        from ccswarm.servers.a2a.context import DialectContext
+        from ccswarm.servers.a2a.http import Guard, Server
         from ccswarm.servers.a2a.standard import jsonrpc as a2a_standard
+        from ccswarm.servers.a2a.task_store import Tasks
 
         host, port = listener.getsockname()[:2]
         app = serve_context.app

@@ -17,8 +17,8 @@ from ccswarm.runs.status import ended_here
 from ccswarm.servers.a2a.agentvault.outcomes import PROXY, UNKNOWN_EFFECT, failure, line_of, tool_answer
 from ccswarm.servers.a2a.agentvault.targets import MAP, find_target
 from ccswarm.servers.a2a.agentvault.wire import AGENT_ERROR, Fault, RequestedCall, agent_message, call_from
-from ccswarm.servers.a2a.core.context import DialectContext
-from ccswarm.servers.a2a.core.task_store import State, Task
+from ccswarm.servers.a2a.context import DialectContext
+from ccswarm.servers.a2a.task_store import State, Task
 from ccswarm.toolbox.scope import ToolScope
 
 PROFILE = "vault"

@@ -33,9 +33,9 @@ from ccswarm.servers.a2a.agentvault.wire import (
     task_json,
     time_of,
 )
-from ccswarm.servers.a2a.core.context import PRIVATE, DialectContext, caller_of, is_known, needs_token
-from ccswarm.servers.a2a.core.http import Unreadable, json_response, read_json, stream_response
-from ccswarm.servers.a2a.core.task_store import Task
+from ccswarm.servers.a2a.context import PRIVATE, DialectContext, caller_of, is_known, needs_token
+from ccswarm.servers.a2a.http import Unreadable, json_response, read_json, stream_response
+from ccswarm.servers.a2a.task_store import Task
 
 PATHS = ("/a2a", "/a2a/")
 CARD = "/agent-card.json"

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ccswarm.models import CallOutcome, CallStatus
-from ccswarm.servers.a2a.core.http import is_deep, to_bytes
+from ccswarm.servers.a2a.http import is_deep, to_bytes
 
 PROXY = "A2A_PROXY"
 PROTOCOL = "MCP_PROTOCOL"

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, cast
 
-from ccswarm.servers.a2a.core.task_store import State, Task, TaskEvent
+from ccswarm.servers.a2a.task_store import State, Task, TaskEvent
 
 PARSE_ERROR = -32700
 INVALID_REQUEST = -32600

@@ -11,8 +11,8 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from ccswarm.errors import SwarmError
-from ccswarm.servers.a2a.core.context import PRIVATE, DialectContext, caller_of, is_known
-from ccswarm.servers.a2a.core.http import Unreadable, json_response, read_json, stream_response
+from ccswarm.servers.a2a.context import PRIVATE, DialectContext, caller_of, is_known
+from ccswarm.servers.a2a.http import Unreadable, json_response, read_json, stream_response
 from ccswarm.servers.a2a.standard import rest
 from ccswarm.servers.a2a.standard.card import public_card, tag_of
 from ccswarm.servers.a2a.standard.errors import INVALID_REQUEST, METHOD_NOT_FOUND, PARSE_ERROR, Fault

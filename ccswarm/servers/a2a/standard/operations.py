@@ -11,8 +11,7 @@ from typing import Any
 from starlette.requests import Request
 
 from ccswarm.errors import SwarmError
-from ccswarm.servers.a2a.core.context import DialectContext, needs_token
-from ccswarm.servers.a2a.core.task_store import Task
+from ccswarm.servers.a2a.context import DialectContext, needs_token
 from ccswarm.servers.a2a.standard.card import card_of
 from ccswarm.servers.a2a.standard.errors import (
     INTERNAL_ERROR,
@@ -37,6 +36,7 @@ from ccswarm.servers.a2a.standard.wire import (
     task_json,
     wrap_task,
 )
+from ccswarm.servers.a2a.task_store import Task
 
 WAIT_SECONDS = 50.0
 """The longest wait for a task before the client gets its current state; the task continues."""

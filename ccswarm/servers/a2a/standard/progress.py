@@ -11,9 +11,9 @@ from ccswarm.models import RunStatus
 from ccswarm.runs.events import RunEvent, asked_call, execution_of, format_event
 from ccswarm.runs.feed import EventStream
 from ccswarm.runs.status import ended_here, facts_of
-from ccswarm.servers.a2a.core.context import DialectContext
-from ccswarm.servers.a2a.core.task_store import State, Task
+from ccswarm.servers.a2a.context import DialectContext
 from ccswarm.servers.a2a.standard.wire import Object
+from ccswarm.servers.a2a.task_store import State, Task
 from ccswarm.toolbox.questions import command_for
 
 STATES = {

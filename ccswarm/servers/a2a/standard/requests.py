@@ -13,10 +13,10 @@ from ccswarm.config.settings import AgentSettings, Settings
 from ccswarm.errors import ConfigInvalid, PlanInvalid
 from ccswarm.plan.check import plan_problems, split_location
 from ccswarm.runs import service
-from ccswarm.servers.a2a.core.task_store import Task
 from ccswarm.servers.a2a.standard.card import INPUTS, OUTPUTS, PLAN
 from ccswarm.servers.a2a.standard.errors import CONTENT_TYPE, INTERNAL_ERROR, INVALID_PARAMS, Fault
 from ccswarm.servers.a2a.standard.wire import Part, Sent
+from ccswarm.servers.a2a.task_store import Task
 
 MOST_WORDS = 100_000
 MOST_REFERRED_CHARS = 8_000

@@ -9,8 +9,8 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from ccswarm.servers.a2a.core.context import DialectContext, caller_of
-from ccswarm.servers.a2a.core.http import Unreadable, read_json, stream_response, to_bytes
+from ccswarm.servers.a2a.context import DialectContext, caller_of
+from ccswarm.servers.a2a.http import Unreadable, read_json, stream_response, to_bytes
 from ccswarm.servers.a2a.standard.errors import INVALID_PARAMS, INVALID_REQUEST, PARSE_ERROR, Fault
 from ccswarm.servers.a2a.standard.operations import ClientRequest, extended_card, fault_of, stream
 from ccswarm.servers.a2a.standard.wire import VERSION, Object, Operation, check_version

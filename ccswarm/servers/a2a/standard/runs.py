@@ -13,8 +13,7 @@ from ccswarm.errors import BudgetExhausted, PlanInvalid, RunNotFound, SwarmError
 from ccswarm.models import RunStatus
 from ccswarm.plan.origin import Origin
 from ccswarm.runs import service
-from ccswarm.servers.a2a.core.context import DialectContext
-from ccswarm.servers.a2a.core.task_store import State, Task, Tasks
+from ccswarm.servers.a2a.context import DialectContext
 from ccswarm.servers.a2a.standard.errors import (
     INTERNAL_ERROR,
     INVALID_PARAMS,
@@ -34,6 +33,7 @@ from ccswarm.servers.a2a.standard.requests import (
     with_text,
 )
 from ccswarm.servers.a2a.standard.wire import Object, Sent
+from ccswarm.servers.a2a.task_store import State, Task, Tasks
 
 PROFILE = "standard"
 CHECK_SECONDS = 35.0

@@ -11,8 +11,8 @@ from typing import Any, Literal, TypeVar, cast
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 from pydantic.alias_generators import to_camel
 
-from ccswarm.servers.a2a.core.task_store import State, Task, TaskEvent
 from ccswarm.servers.a2a.standard.errors import INVALID_PARAMS, VERSION_NOT_SUPPORTED, Fault, Violation
+from ccswarm.servers.a2a.task_store import State, Task, TaskEvent
 
 Version = Literal["0.3", "1.0"]
 Operation = Literal["send", "stream", "get", "list", "cancel", "subscribe", "push", "card"]

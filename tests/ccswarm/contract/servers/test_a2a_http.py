@@ -17,7 +17,7 @@ from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
 
 from agentwire.http.wire import LOOPBACK_NAMES, Site
-from ccswarm.servers.a2a.core.http import (
+from ccswarm.servers.a2a.http import (
     MOST_BODY_BYTES,
     Guard,
     Server,

@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 
 from ccswarm.config.settings import AgentSettings, Settings, SwarmSettings
-from ccswarm.servers.a2a.core.task_store import State, Task, Tasks
 from ccswarm.servers.a2a.standard.card import card_of, tag_of
 from ccswarm.servers.a2a.standard.errors import Fault
 from ccswarm.servers.a2a.standard.requests import MOST_REFERRED_CHARS, agent_in, plan_in, require_output_type, with_text
 from ccswarm.servers.a2a.standard.runs import wait_until_interrupted
 from ccswarm.servers.a2a.standard.wire import Sent, parse_send
+from ccswarm.servers.a2a.task_store import State, Task, Tasks
 from tests.support.bounds import BOUND_SECONDS
 
 pytestmark = pytest.mark.anyio

@@ -9,7 +9,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ccswarm.servers.a2a.core.task_store import State, Task, TaskEvent
 from ccswarm.servers.a2a.standard.errors import Fault
 from ccswarm.servers.a2a.standard.requests import plan_in
 from ccswarm.servers.a2a.standard.wire import (
@@ -21,6 +20,7 @@ from ccswarm.servers.a2a.standard.wire import (
     parse_task_query,
     task_json,
 )
+from ccswarm.servers.a2a.task_store import State, Task, TaskEvent
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=20),

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from ccswarm.errors import BudgetExhausted, OperatorError
-from ccswarm.servers.a2a.core.task_store import State, Tasks
+from ccswarm.servers.a2a.task_store import State, Tasks
 from tests.support.bounds import BOUND_SECONDS
 
 LARGE = 9007199254740993

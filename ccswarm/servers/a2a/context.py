@@ -9,7 +9,7 @@ from typing import Any
 
 from starlette.requests import Request
 
-from ccswarm.servers.a2a.core.task_store import Tasks
+from ccswarm.servers.a2a.task_store import Tasks
 from ccswarm.servers.base import ServeContext
 
 CLOSE_SECONDS = 5.0

@@ -1,1 +1,0 @@
-"""What both profiles of A2A share: HTTP, tasks, contexts."""
