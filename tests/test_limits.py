@@ -54,8 +54,9 @@ def test_nothing_sleeps_mocks_or_skips() -> None:
     assert [used for path in SOURCES if (used := forbidden_in(path))] == []
 
 
-def test_no_file_is_named_after_nothing() -> None:
-    assert [name_of(path) for path in SOURCES if path.stem in FORBIDDEN_NAMES] == []
+def test_no_file_or_folder_is_named_after_nothing() -> None:
+    names = {path: {*path.relative_to(ROOT).with_suffix("").parts} for path in SOURCES}
+    assert [name_of(path) for path in SOURCES if names[path] & FORBIDDEN_NAMES] == []
 
 
 def test_a_call_of_ours_that_blocks_the_loop_fails() -> None:

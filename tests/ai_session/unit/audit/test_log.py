@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import os
 import resource
 import shutil
@@ -54,7 +55,8 @@ def audit(home: Path) -> Iterator[AuditLog]:
 
 
 async def test_shapes_are_kept_and_contents_never(home: Path, audit: AuditLog) -> None:
-    given = {"session_id": "build", "text": "s3cret", "stdin": "\udcff", "env": {"TOKEN": "s3cret"}, "n": 3, "s": 0.5}
+    given = {"session_id": "build", "text": "s3cret" + 26 * "x", "stdin": "\udcff", "n": 3, "s": 0.5}
+    given |= {"env": {"TOKEN": "s3cret"}, "keys": 33 * "x"}
     entry = await audit.begin("call_1", ME, "execute_command", given, agent="tester", client_call_id="7")
     audit.end(entry, "ok", rule="default", facts={"exit_code": 0, "session": "s1", "code": None})
     audit.close()
@@ -63,8 +65,9 @@ async def test_shapes_are_kept_and_contents_never(home: Path, audit: AuditLog) -
     (start,), (end,) = found(home / "audit", "tool.start"), found(home / "audit", "tool.end")
     assert start["args"] == {
         "session_id": "build",
-        "text": {"chars": 6},
+        "text": {"chars": 32},
         "stdin": {"chars": 1},
+        "keys": {"chars": 33, "sha256": hashlib.sha256(33 * b"x").hexdigest()[:16]},
         "env": {"type": "dict", "items": 1},
         "n": 3,
         "s": "0.5",

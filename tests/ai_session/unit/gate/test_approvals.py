@@ -187,6 +187,18 @@ def test_grants_are_bounded_and_the_newest_stay(tmp_path: Path) -> None:
     assert len(json.loads(path.read_text())) == MAX_GRANTS
 
 
+def test_an_answer_for_a_session_holds_for_seven_days_and_one_for_always_longer(tmp_path: Path) -> None:
+    clock = Clock()
+    store = Approvals(tmp_path, clock)
+    store.grant(question(), Answer(True, scope="session"))
+    store.grant(question(detail="other"), Answer(True, scope="always"))
+    clock.now = 7 * 86400 - 1
+    assert store.granted(question())
+    clock.now += 1
+    assert store.granted(question()) is None
+    assert store.granted(question(detail="other"))
+
+
 @pytest.mark.parametrize(
     "changes",
     [

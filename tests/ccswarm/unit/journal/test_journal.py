@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from ccswarm.errors import ConfigInvalid, JournalBroken, OperatorError
 from ccswarm.journal.chain import GENESIS, MOST_ITEMS, TEXT_CHARS, is_torn, parse_line, plain, seal
 from ccswarm.journal.files import end_of
-from ccswarm.journal.writer import Journal, Record, read, verify
+from ccswarm.journal.writer import MOST_PENDING, Journal, Record, read, verify
 from tests.ccswarm.support.journals import directory, written
 
 ROOT = Path(__file__).parents[4]
@@ -39,7 +39,7 @@ LITTLE_ROOM = """
 import resource, sys
 from pathlib import Path
 from ccswarm.errors import StorageFull
-from ccswarm.journal.writer import Journal
+from ccswarm.journal.writer import MOST_PENDING, Journal
 journal = Journal(Path(sys.argv[1]), "w1")
 _, most = resource.getrlimit(resource.RLIMIT_FSIZE)
 resource.setrlimit(resource.RLIMIT_FSIZE, (3000, most))
@@ -50,10 +50,10 @@ try:
         count += 1
 except StorageFull as error:
     print(error.message)
-journal.note("call.end", number=count)
-journal.note("call.end", number=count + 1)
+for number in range(count, count + MOST_PENDING + 3):
+    journal.note("call.end", number=number)
 resource.setrlimit(resource.RLIMIT_FSIZE, (most, most))
-print(journal.append("after", number=count + 2), *journal.head)
+print(journal.append("after", number=count + MOST_PENDING), *journal.head)
 journal.close()
 """
 
@@ -181,13 +181,17 @@ def test_a_full_disk_is_said_and_what_was_kept_is_written_later(tmp_path: Path) 
     assert "cannot be written" in said or "full" in said
     mine = numbers(tmp_path)
     assert mine == list(range(len(mine)))
-    assert [record.event for record in read(tmp_path)][-5:] == [
+    *_, lost, _, _ = records = list(read(tmp_path))
+    events = [record.event for record in records]
+    ends = ["call.end"] * MOST_PENDING
+    assert events[events.index("journal.recover") :] == [
         "journal.recover",
-        "call.end",
-        "call.end",
+        *ends,
+        "journal.lost",
         "after",
         "journal.close",
     ]
+    assert lost.facts == {"records": 3}
     report = verify(tmp_path)
     assert (report.problems, report.recoveries) == ([], 1)
     assert last.split()[0] == str(report.records - 1)
