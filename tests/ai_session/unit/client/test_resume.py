@@ -14,7 +14,16 @@ import pytest
 
 from agentwire import plugins
 from ai_session.client import relay
-from ai_session.client.resume import READ_ONLY, Conversation, Lines, Memory, interrupted, repeatable
+from ai_session.client.resume import (
+    MOST_PENDING,
+    MOST_STORED_BYTES,
+    READ_ONLY,
+    Conversation,
+    Lines,
+    Memory,
+    interrupted,
+    repeatable,
+)
 from tests.ai_session.support.mcp_client import BOUND_SECONDS, Client, Message, daemon_pids, stop_daemons
 from tests.support import forked
 from tests.support.process_ends import kill_process
@@ -411,3 +420,13 @@ def test_what_went_through_is_remembered_as_long_as_it_matters() -> None:
         said(odd, of_client=True)
         said(odd, of_client=False)
     assert not memory.pending
+    for number, chars in ((1, 0), (2, MOST_STORED_BYTES)):
+        said(
+            {**REQUEST, "id": number, "params": {"arguments": {"call_key": "k", "command": chars * "x"}}},
+            of_client=True,
+        )
+    assert [one.line is None for one in memory.pending.values()] == [False, True]
+    for number in range(MOST_PENDING + 1):
+        memory.note(b'{"id":%d,"method":"tools/call"}' % number, of_client=True)
+    memory.understand()
+    assert len(memory.pending) == MOST_PENDING

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import re
 import resource
 import time
@@ -19,8 +20,11 @@ from ai_session.audit.log import WAITING_BYTES, AuditLog
 from ai_session.errors import ConsentNeeded, Denied, SessionNotFound, StorageFull, UnknownTool
 from ai_session.gate.consent.consent import Deferred
 from ai_session.gate.gate import ORDER, Gate
+from ai_session.gate.hook import Hooks
+from ai_session.gate.policy.policy import HookProgram
 from ai_session.models import Answer, Principal
 from tests.ai_session.support.gates import ASK, CLIENT, DENY, PERSON, SECRET, GateSetup, MemoryConsent, Record
+from tests.support.bounds import BOUND_SECONDS
 
 pytestmark = pytest.mark.anyio
 LOOKED_UP = ["begin", "room", "rate", "validate", "subject", "policy"]
@@ -142,6 +146,21 @@ async def test_a_policy_that_became_stricter_while_a_person_was_asked_holds(home
         assert (setup.record.outcome, result.is_error) == (outcome, outcome == "denied")
     assert setup.ran == ["x"]
     assert "the policy was changed while the question about execute was open" in result.text
+
+
+async def test_a_mode_that_became_stricter_while_a_hook_ran_holds(home: Path) -> None:
+    setup = GateSetup(home)
+    answer = home / "answer"
+    os.mkfifo(answer)
+    hook = HookProgram(("/bin/cat", str(answer)), BOUND_SECONDS, "the configuration")
+    setup.gate = Gate(replace(setup.gate.parts, hooks=Hooks((hook,), setup.gate.parts.written)))
+    call = asyncio.ensure_future(setup.call())
+    said = await asyncio.to_thread(answer.open, "w")  # which the hook is there to read
+    setup.gate.parts.policy.set_mode("read-only", by_person=False)
+    with said:
+        said.write('{"decision": "allow"}')
+    assert (await call).is_error
+    assert (setup.record.rule, setup.ran) == ("default:read-only", [])
 
 
 async def test_an_unknown_tool_is_recorded_and_looked_up_before_anything_is_counted(home: Path) -> None:

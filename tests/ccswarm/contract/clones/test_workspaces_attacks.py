@@ -313,11 +313,12 @@ async def test_hostile_objects_are_distinguished_from_sound_ones(cloned: ClonedP
         "pack": lambda clone: cloned.write(clone.path / ".git/objects/pack/pack-1.pack", "PACK nothing"),
         "dotgit": lambda clone: tree_with(cloned, clone, b".git"),
         "dotdot": lambda clone: tree_with(cloned, clone, b".."),
+        "odd": lambda clone: commit_of(cloned, clone, "no address 0 +0000"),
     }
     for name, plant in cases.items():
         clone = await cloned.work(name, "b.txt", "b\n")
         plant(clone)
-        assert await refusal(cloned, clone)
+        assert await refusal(cloned, clone), name
     assert not (cloned.directory / "f").exists()
 
 
@@ -328,16 +329,25 @@ def corrupt(cloned: ClonedProject, clone: Clone) -> None:
     path.write_bytes(b"\x78\x01" + os.urandom(50))
 
 
+def made(cloned: ClonedProject, clone: Clone, kind: str, data: bytes) -> str:
+    """The name of an object that git itself would not make."""
+    words = ["git", "hash-object", "-w", "-t", kind, "--stdin", "--literally"]
+    done = subprocess.run(words, cwd=clone.path, env=cloned.environ, input=data, capture_output=True, check=True)
+    return done.stdout.decode().strip()
+
+
+def commit_of(cloned: ClonedProject, clone: Clone, who: str) -> None:
+    """The last commit once more, of an author that git does not accept from others."""
+    lines = cloned.git("cat-file", "commit", "HEAD", at=clone.path).split("\n")
+    text = "\n".join(f"author {who}" if line.startswith("author ") else line for line in lines)
+    commit = made(cloned, clone, "commit", f"{text}\n".encode())
+    (clone.path / ".git/refs/heads" / clone.branch).write_text(commit + "\n")
+
+
 def tree_with(cloned: ClonedProject, clone: Clone, name: bytes) -> None:
     """A commit whose tree holds a directory of that name."""
-
-    def made(kind: str, data: bytes) -> str:
-        words = ["git", "hash-object", "-w", "-t", kind, "--stdin", "--literally"]
-        done = subprocess.run(words, cwd=clone.path, env=cloned.environ, input=data, capture_output=True, check=True)
-        return done.stdout.decode().strip()
-
-    inner = made("tree", b"100644 f\0" + bytes.fromhex(made("blob", b"x")))
-    tree = made("tree", b"40000 " + name + b"\0" + bytes.fromhex(inner))
+    inner = made(cloned, clone, "tree", b"100644 f\0" + bytes.fromhex(made(cloned, clone, "blob", b"x")))
+    tree = made(cloned, clone, "tree", b"40000 " + name + b"\0" + bytes.fromhex(inner))
     commit = cloned.git("commit-tree", tree, "-p", "HEAD", "-m", "m", at=clone.path)
     (clone.path / ".git/refs/heads" / clone.branch).write_text(commit + "\n")
 
