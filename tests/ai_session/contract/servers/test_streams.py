@@ -149,8 +149,9 @@ def test_one_types_and_everybody_is_told_who(person: Person, daemon_home: Path) 
             assert refused["structured"]["error"]["code"] == "session_taken_over"
             assert "console has taken over session 's'" in refused["text"]
         assert second.call("get_session_info", session_id=made)["structured"]["typing_by"] == "console"
-        person.tell("type", b"echo yes-$((1 + 1))\n", session_id=made)
-        typed = person.output(stream, lambda shown: re.search(rb"yes-2\r\n.*[$#] $", shown, re.DOTALL))
+        person.tell("type", b"echo yes\x1b[?1;2c-$((1 + 1))\necho end-$((1 + 1))\n", session_id=made)
+        typed = person.output(stream, lambda shown: re.search(rb"end-2\r\n.*[$#] $", shown, re.DOTALL))
+        assert b"yes-2\r\n" in typed, "what a terminal answers is not typed"
         assert b"no" not in typed
         person.done("resize", session_id=made, rows=20, cols=60)
         assert person.event("size", stream).facts["rows"] == 20

@@ -418,8 +418,9 @@ async def test_viewers_see_everything_and_may_type(session: Session) -> None:
     tasks = [asyncio.ensure_future(watch(v)) for v in seen]
     await until(session, lambda: all(b"before" in s for s in seen.values()))
     watcher.write(b"echo no-$((1+1))\n")
-    viewer.write(b"echo yes-$((1+1))\n\x1b[?1;2c")
-    await until(session, lambda: all(b"yes-2" in s for s in seen.values()))
+    viewer.write(b"echo yes\x1b[?1;2c-$((1+1))\necho end-$((1+1))\n")
+    await until(session, lambda: all(b"end-2" in s for s in seen.values()))
+    assert all(b"yes-2" in s for s in seen.values()), "what a terminal answers is not typed"
     assert not any(b"no-2" in s or b"7777" in s for s in seen.values())
     await viewer.resize(30, 90)
     assert await run(session, "stty size") == Result("30 90\n", 0, "finished")
