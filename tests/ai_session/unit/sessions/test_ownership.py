@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from ai_session.errors import InsufficientScope, InvalidArguments
@@ -40,6 +40,7 @@ def test_the_path_of_a_caller(principal: Principal, run: str, agent: str, owner:
 
 
 @given(NAMES, NAMES)
+@example("al", "alice")
 def test_no_name_stands_for_another(one: str, other: str) -> None:
     mine, theirs = visibility_of(LOCAL, "r", one), spec(visibility_of(LOCAL, "r", other).owner)
     assert mine.covers(theirs) is (one == other)
@@ -66,6 +67,8 @@ def test_a_shared_session_is_seen_by_whom_it_is_shared_with(name: str) -> None:
     assert visibility_of(LOCAL, "r1", "scout").covers(shared)
     assert visibility_of(LOCAL, "r2", "other").covers(shared) is (name == EVERYONE)
     assert not Visibility("agent:scout").covers(spec())
+    only = spec("", shared_with(["agent:scout", "user:al"]))
+    assert not any(visibility_of(ALICE, "r1", agent).covers(only) for agent in ("scouts", "boyscout", ""))
 
 
 @pytest.mark.parametrize("name", ["scout", "agent:", ":", "", "everybody", "session:x"])
