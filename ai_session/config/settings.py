@@ -128,7 +128,10 @@ class CallSettings(Section):
     """Calls that carry a call_key."""
 
     key_hours: float = Field(
-        default=24.0, gt=0, le=720, description="How long the result of a call with a call_key is kept."
+        default=24.0,
+        gt=0,
+        le=720,
+        description="How long a call_key is known: the same call then gets the recorded result; later it runs again.",
     )
 
 
