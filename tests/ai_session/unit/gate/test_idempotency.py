@@ -46,6 +46,14 @@ async def test_a_cancelled_caller_leaves_the_call_running(home: Path) -> None:
     assert call.runs == [False]
 
 
+async def test_a_key_of_one_owner_says_nothing_of_anothers(home: Path) -> None:
+    keys, call = CallKeys(home / "calls", 3600), Counter()
+    call.release.set()
+    results = [await keys.once("t", "k", {}, call, resumable=False, owner=whose) for whose in ("", "user:a", "user:b")]
+    assert [result.text for result in results] == ["run 1", "run 2", "run 3"]
+    assert (await keys.once("t", "k", {}, call, resumable=False, owner="user:a")).text == "run 2"
+
+
 async def test_other_arguments_under_one_key_are_refused_also_while_it_runs(home: Path) -> None:
     keys, call = CallKeys(home / "calls", 3600), Counter()
     running = asyncio.ensure_future(keys.once("t", "k", {"a": 1}, call, resumable=False))

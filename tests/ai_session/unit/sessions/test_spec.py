@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,8 @@ import pytest
 from agentwire import plugins
 from ai_session.config.settings import SessionSettings
 from ai_session.errors import ShellUnavailable
-from ai_session.sessions.spec import SessionDefaults, find_shell, shell_named
+from ai_session.models import SessionSpec
+from ai_session.sessions.spec import SessionDefaults, find_shell, read, shell_named, store
 
 
 @pytest.mark.parametrize(
@@ -26,6 +28,15 @@ from ai_session.sessions.spec import SessionDefaults, find_shell, shell_named
 )
 def test_where_no_locale_is_set_text_is_utf_8(given: dict[str, str], language: str | None) -> None:
     assert SessionDefaults().environment(given, {}).get("LANG") == language
+
+
+def test_what_is_stored_of_a_session_is_replaced_as_a_whole(tmp_path: Path) -> None:
+    spec = SessionSpec("i", "before", "bash", "pty", "/", {}, 1, 1, 0.0, "x", "y")
+    store(tmp_path, spec)
+    with (tmp_path / "spec.json").open() as earlier:
+        store(tmp_path, replace(spec, name="after"))
+        assert '"before"' in earlier.read()
+    assert read(tmp_path) == replace(spec, name="after")
 
 
 def test_the_setting_names_shells_that_are_supported() -> None:
