@@ -6,9 +6,10 @@ import json
 import os
 import socket
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import pytest
 
@@ -260,26 +261,18 @@ def test_the_client_may_leave_while_there_is_no_daemon(client: Client) -> None:
 HELLO, CALL = b'{"id":1,"method":"initialize"}\n', b'{"id":2,"method":"tools/list"}\n'
 
 
-def test_half_a_line_of_a_daemon_that_ends_while_it_is_greeted_is_forgotten() -> None:
-    def ends_at_the_call(lines: Iterator[bytes], send: Callable[[bytes], None]) -> None:
-        assert next(lines) == HELLO
-        send(b'{"id":1,"result":{}}\n')
-        assert next(lines) == CALL
+Daemon = Callable[[Iterator[bytes], Callable[[bytes], None]], None]
+"""What a daemon does with its lines, and a way to send; it ends when this returns."""
 
-    def ends_at_the_greeting(lines: Iterator[bytes], send: Callable[[bytes], None]) -> None:
-        assert next(lines) == HELLO
-        send(b'{"id":1,"resu')
 
-    def answers(lines: Iterator[bytes], send: Callable[[bytes], None]) -> None:
-        for line in lines:
-            send(b'{"id":%d,"result":{"by":3}}\n' % json.loads(line)["id"])
-
-    daemons = iter((ends_at_the_call, ends_at_the_greeting, answers))
-    links: list[socket.socket] = []
+@contextmanager
+def resuming(*daemons: Daemon) -> Generator[tuple[BinaryIO, BinaryIO]]:
+    """A client's ends of a conversation with these daemons, one after the other."""
+    coming, links = iter(daemons), list[socket.socket]()
 
     def dial() -> socket.socket:
         near, far = socket.socketpair()
-        daemon = next(daemons)
+        daemon = next(coming)
 
         def serve() -> None:
             with far, far.makefile("rb") as lines:
@@ -296,16 +289,57 @@ def test_half_a_line_of_a_daemon_that_ends_while_it_is_greeted_is_forgotten() ->
     relaying = threading.Thread(target=conversation.run)
     relaying.start()
     with open(client_out, "wb", buffering=0) as asks, open(client_in, "rb") as answered:
-        asks.write(HELLO)
-        assert json.loads(answered.readline()) == {"id": 1, "result": {}}
-        asks.write(CALL)
-        assert json.loads(answered.readline()) == {"id": 2, "result": {"by": 3}}
+        yield asks, answered
         asks.close()
         relaying.join(BOUND_SECONDS)
     links[-1].close()
     os.close(source)
     os.close(target)
     assert not relaying.is_alive()
+
+
+def greets(lines: Iterator[bytes], send: Callable[[bytes], None]) -> None:
+    assert next(lines) == HELLO
+    send(b'{"id":1,"result":{}}\n')
+    assert next(lines) == CALL
+
+
+def answers(lines: Iterator[bytes], send: Callable[[bytes], None]) -> None:
+    for line in lines:
+        send(b'{"id":%d,"result":{"by":3}}\n' % json.loads(line)["id"])
+
+
+def test_half_a_line_of_a_daemon_that_ends_while_it_is_greeted_is_forgotten() -> None:
+    def ends_at_the_greeting(lines: Iterator[bytes], send: Callable[[bytes], None]) -> None:
+        assert next(lines) == HELLO
+        send(b'{"id":1,"resu')
+
+    with resuming(greets, ends_at_the_greeting, answers) as (asks, answered):
+        asks.write(HELLO)
+        assert json.loads(answered.readline()) == {"id": 1, "result": {}}
+        asks.write(CALL)
+        assert json.loads(answered.readline()) == {"id": 2, "result": {"by": 3}}
+
+
+def test_an_answer_to_a_daemon_that_is_gone_reaches_no_other() -> None:
+    received: list[bytes] = []
+
+    def asks_and_ends(lines: Iterator[bytes], send: Callable[[bytes], None]) -> None:
+        greets(lines, send)
+        send(b'{"jsonrpc":"2.0","id":9,"method":"elicitation/create"}\n')
+
+    def remembers(lines: Iterator[bytes], send: Callable[[bytes], None]) -> None:
+        answers((line for line in lines if not received.append(line)), send)
+
+    with resuming(asks_and_ends, remembers) as (asks, answered):
+        asks.write(HELLO)
+        asks.write(CALL)
+        said = [json.loads(answered.readline()) for _ in range(4)]
+        assert [one.get("method") for one in said] == [None, "elicitation/create", "notifications/cancelled", None]
+        asks.write(b'{"jsonrpc":"2.0","id":9,"result":{"action":"accept"}}\n')
+        asks.write(b'{"id":3,"method":"tools/list"}\n')
+        assert json.loads(answered.readline())["id"] == 3
+    assert [json.loads(line)["id"] for line in received] == [1, 2, 3]
 
 
 def test_daemons_that_end_as_soon_as_they_have_started_are_reported() -> None:
