@@ -1,4 +1,4 @@
-"""fish 3.0 and later. It reads a sourced file piece by piece, so each command file is a new inode."""
+"""fish 3.0 and later. A command file is read whole, then evaluated; each is a new inode."""
 
 from __future__ import annotations
 
