@@ -15,7 +15,8 @@ NAME = re.compile(r"[a-z][a-z0-9_]*\Z")
 
 
 def load(group: str, name: str) -> Any:
-    """Return the ``PLUGIN`` called ``name`` of ``<package>.<kind>``. Raises ConfigInvalid if there is none.
+    """Return the ``PLUGIN`` called ``name`` of ``<package>.<kind>``. Raises ConfigInvalid if there is none, or if its
+    file exports none.
 
     Names are looked up, never scanned, and dotted paths are refused, so that configuration cannot import arbitrary
     code.
@@ -27,7 +28,13 @@ def load(group: str, name: str) -> Any:
         )
     module = f"{group}.{name}"
     if (found := find_spec(module)) is not None:
-        return import_module(f"{module}.plugin" if found.submodule_search_locations else module).PLUGIN
+        imported = import_module(f"{module}.plugin" if found.submodule_search_locations else module)
+        if not hasattr(imported, "PLUGIN"):
+            raise ConfigInvalid(
+                f"{imported.__file__} exports no PLUGIN",
+                suggestion=f"end it with PLUGIN = …, an object as {group}.base describes it",
+            )
+        return imported.PLUGIN
     from importlib.metadata import entry_points
 
     for entry in entry_points(group=group, name=name):
