@@ -71,7 +71,10 @@ def serve(
     if not ports:
         raise UsageInvalid("no protocol to serve was given", suggestion="ccswarm serve --tcp, or --a2a, or both")
     if port is not None and sum(own is None for own in ports.values()) > 1:
-        raise UsageInvalid("--port is ambiguous with both servers enabled", suggestion="use --tcp-port and --a2a-port")
+        raise UsageInvalid(
+            "--port is ambiguous with several servers enabled",
+            suggestion="use --tcp-port and --a2a-port, and --port for at most one other server",
+        )
     chosen = {
         name: Listening(host, port if own is None else own, connections, requests, no_auth)
         for name, own in ports.items()

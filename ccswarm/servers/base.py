@@ -195,7 +195,8 @@ class ServeContext:
                 else "this system does not report which user connects: every client needs the token"
             )
             is_new = admission.own.is_new and self.is_terminal
-            self.tell(f"{who}: {ways_to_show(admission.own.read())[protocol] if is_new else 'ccswarm token shows it'}")
+            way = ways_to_show(admission.own.read()).get(protocol) if is_new else None
+            self.tell(f"{who}: {way or 'ccswarm token shows it'}")
 
     def port(self, listening: Listening, variable: str, own: int) -> int:
         """Return the port: the given one, that of the variable, or the dialect's default. Raises UsageInvalid."""
@@ -209,17 +210,17 @@ class ServeContext:
 
 def who_takes_words(settings: Settings, types: Sequence[str], purpose: str) -> list[str]:
     """Return the lines that a server prints at its start: the agents that take tasks in words, and which of ``types``
-    are missing, with the command that adds them."""
+    are missing, with the command that adds them. ``purpose`` is a value of ``ccswarm init --for``, or empty."""
     agents = settings.agents[: settings.swarm.max_agents]
     able = [agent for agent in agents if agent.takes_words]
     missing = [kind for kind in types if not any(agent.type == kind for agent in able)]
     named = ", ".join(f"{agent.name} ({agent.type})" for agent in able) or "none"
     lines = [f"agents that take tasks in words: {named}"]
+    option = f" --for {purpose}" if purpose else ""
     if missing:
-        option = f" --for {purpose}" if purpose else ""
         lines.append(f"missing: an agent of type {', '.join(missing)}; add it: ccswarm init{option}")
     elif not able:
-        lines.append(f"missing: an agent that takes words; add it: ccswarm init --for {purpose}")
+        lines.append(f"missing: an agent that takes words; add it: ccswarm init{option}")
     return lines
 
 
@@ -244,5 +245,5 @@ class Dialect(Protocol):
 
     async def serve(self, serve_context: ServeContext, listening: Listening, stop: asyncio.Event) -> None:
         """Serve until ``stop`` is set, then answer pending requests and disconnect all clients. Print the address once
-        it listens. Raises SwarmError if it cannot start."""
+        it listens, as ``NAME is served at HOST port PORT``. Raises SwarmError if it cannot start."""
         ...

@@ -38,7 +38,9 @@ class Asking(ABC):
 
 
 class Serving:
-    """A server process. ``said`` are its messages, without the one on the first use of its configuration."""
+    """A server process. ``said`` are its messages, without the one on the first use of its configuration. A subclass
+    sets the ``flag`` or name after ``ccswarm serve``, and as ``dialect`` the first word of the message with the
+    address, ``NAME is served at HOST port PORT``."""
 
     flag: ClassVar[str]
     dialect: ClassVar[str]
@@ -76,7 +78,9 @@ class Serving:
         """Wait until it serves its dialect and the dialects ``more``."""
         wanted = {self.dialect, *more}
         with self._heard:
-            assert self._heard.wait_for(lambda: self._over or wanted <= self._ports.keys(), BOUND_SECONDS)
+            assert self._heard.wait_for(lambda: self._over or wanted <= self._ports.keys(), BOUND_SECONDS), (
+                f"{wanted} not served: {self.said}"
+            )
         assert wanted <= self._ports.keys(), self.said
 
     def end(self, number: int = signal.SIGTERM) -> int:
