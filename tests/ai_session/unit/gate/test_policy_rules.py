@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from agentwire import plugins
 from ai_session.errors import ConfigInvalid
 from ai_session.gate.policy.commands import Match, Reading
 from ai_session.gate.policy.policy import Action, Policy
@@ -388,6 +389,15 @@ CFLAGS='-O2 curl' ls
 command -v curl
 git -c user.name='curl x' commit
 """.strip().splitlines()
+
+
+SHELLS = [name for one in plugins.names("ai_session.shells") for name in plugins.load("ai_session.shells", one).names]
+
+
+@pytest.mark.parametrize("shell", sorted({*SHELLS, "yash", "oksh", "tcsh"}))
+def test_a_denied_command_is_found_in_what_any_shell_is_given(shell: str) -> None:
+    assert Reading(parse(f"{shell} -c 'git push'")).match(("git", "push")) is Match.YES
+    assert Reading(parse(f"echo git push | {shell}")).match(("git", "push")) is Match.MAYBE
 
 
 @pytest.mark.parametrize("line", CARRIED)
