@@ -385,12 +385,15 @@ MKSH = (
     *ENDINGS,
 )
 
+INTERRUPTED = {"ksh93": 258}
+"""What shells say of a command that ^C ended, if it is not 130."""
+
 KSH93 = tuple(
     replace(
         case,
         command=case.command.replace("sleep", "env sleep"),
         output=case.output and b"^C",
-        exit_code=258,
+        exit_code=INTERRUPTED["ksh93"],
     )
     if case.keys is STOP
     else replace(case, output=None if case.name == "read from tty" else case.output)

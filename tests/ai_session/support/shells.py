@@ -63,7 +63,7 @@ class RawSession:
     ) -> None:
         self.plugin = plugin
         self.directory = directory
-        self.env = dict(env)
+        self.env = {"LANG": "C.UTF-8", **env}  # as a session's environment has it
         self.wanted = wanted
         self.user_rc = user_rc
         self.cwd = cwd
@@ -286,12 +286,13 @@ class RawSession:
             self.reap()
 
 
-START_FILE = {"bash": ".bashrc", "zsh": ".zshrc", "fish": ".config/fish/config.fish", "posix": ".shrc"}
+START_FILE = {"bash": ".bashrc", "zsh": ".zshrc", "fish": ".config/fish/config.fish"}
+"""By plug-in; that of any other is named by ``$ENV``."""
 
 
 def kin(plugin: str) -> str:
-    """Return the key of START_FILE for a plug-in: its own name, else ``posix``."""
-    return plugin if plugin in START_FILE else "posix"
+    """Return the plug-in's name if it has an integration script of its own, else ``posix``."""
+    return plugin if plugin in ("bash", "zsh", "fish") else "posix"
 
 
 def start(
@@ -302,9 +303,10 @@ def start(
     folder.mkdir(mode=0o700, exist_ok=True)
     # Without it, fish first reads all manual pages of the system.
     (home / ".local/share/fish/generated_completions").mkdir(parents=True, exist_ok=True)
-    (home / START_FILE[kin(plugin)]).parent.mkdir(parents=True, exist_ok=True)
-    (home / START_FILE[kin(plugin)]).write_text(text)
-    own = {"ENV": str(home / ".shrc")} if kin(plugin) == "posix" else {}
+    file = home / START_FILE.get(plugin, ".shrc")
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text(text)
+    own = {} if plugin in START_FILE else {"ENV": str(file)}
     merged = {**os.environ, **own, **env}
     kept = {name: value for name, value in merged.items() if value is not None}
     return RawSession(plugins.load("ai_session.shells", plugin), folder, kept, user_rc=user_rc, wanted=wanted)

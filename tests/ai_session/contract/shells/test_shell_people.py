@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from agentwire import plugins
+from tests.ai_session.support.shell_cases import INTERRUPTED
 from tests.ai_session.support.shells import RawSession, kin, start
 from tests.support.bounds import BOUND_SECONDS
 
@@ -190,7 +191,7 @@ def test_hooks_and_functions_of_ours_survive_being_replaced(plugin: str, home: P
         session.begin("sleep 20")
         session.wait_when("foreground")
         session.send(b"\x03")
-        assert session.finish().exit_code == 130
+        assert session.finish().exit_code == INTERRUPTED.get(plugin, 130)
         session.run("exit 4")
         session.wait_end()
         assert session.status == 4
