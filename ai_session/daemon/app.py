@@ -9,13 +9,14 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
+from typing import Any, cast
 
 from agentwire import plugins
 from ai_session.audit.log import SYSLOG, AuditLog
 from ai_session.config.config import Stamp, home_directory
 from ai_session.config.settings import Settings
 from ai_session.daemon.notices import PersonNotices, make_notifier
-from ai_session.errors import LimitReached
+from ai_session.errors import ConfigInvalid, LimitReached
 from ai_session.gate.consent.ancestry import ProcessAncestry
 from ai_session.gate.consent.consent import Consent
 from ai_session.gate.consent.person_check import PersonCheck
@@ -163,11 +164,26 @@ class App:
 
 
 def installed_tools() -> dict[str, Tool]:
-    """Return every tool by its name, in alphabetical order."""
-    tools: list[Tool] = [
-        tool for name in plugins.names("ai_session.tools") for tool in plugins.load("ai_session.tools", name)
-    ]
-    return {tool.name: tool for tool in sorted(tools, key=lambda tool: tool.name)}
+    """Return every tool by its name, in alphabetical order. Raises ConfigInvalid for files that export none, or one of
+    another file."""
+    return by_name({name: plugins.load("ai_session.tools", name) for name in plugins.names("ai_session.tools")})
+
+
+def by_name(exported: Mapping[str, Any]) -> dict[str, Tool]:
+    """Return the tools that the files named by ``exported`` export, by name. Raises ConfigInvalid."""
+    found: dict[str, Tool] = {}
+    for file, tools in exported.items():
+        if not isinstance(tools, tuple):
+            raise ConfigInvalid(
+                f"PLUGIN of tools/{file}.py is not a tuple", suggestion="write PLUGIN = (Tool(…),), with the comma"
+            )
+        for tool in cast("tuple[Tool, ...]", tools):
+            if tool.name in found:
+                raise ConfigInvalid(
+                    f"tools/{file}.py exports {tool.name}, as another file does", suggestion="give it another name"
+                )
+            found[tool.name] = tool
+    return dict(sorted(found.items()))
 
 
 def call_limits(settings: Settings) -> Limits:
