@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import product
 from typing import Any
 
 from genai_prices import Usage, calc_price
@@ -14,9 +15,11 @@ def cost(model: Model, used: Any, answered_as: str = "") -> float | None:
     has input_tokens and output_tokens, and the cached part of these."""
     if model.price:
         return (used.input_tokens * model.price.input + used.output_tokens * model.price.output) / 1e6
-    for name in filter(None, (answered_as, model.name)):
+    plain = Usage(input_tokens=used.input_tokens, output_tokens=used.output_tokens)
+    # Other counts may contradict each other; then they are ignored, for what has no price is in no budget.
+    for name, counted in product(filter(None, (answered_as, model.name)), (used, plain)):
         try:
-            return float(calc_price(used, name, provider_api_url=model.billed_at).total_price)
+            return float(calc_price(counted, name, provider_api_url=model.billed_at).total_price)
         except (LookupError, ValueError):
             continue
     return None

@@ -7,6 +7,7 @@ import json
 import re
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import asynccontextmanager, suppress
+from copy import copy
 from dataclasses import dataclass, field
 from functools import cache
 from typing import TYPE_CHECKING, Any, TypeVar, cast
@@ -141,8 +142,12 @@ def result_text(message: Message, model: Model) -> str:
 
 
 def make_usage(model: Model, used: Any, answered_as: str) -> dict[str, Json]:
-    """Return tokens and known dollars of ``used``: its input_tokens, output_tokens and cache_read_tokens."""
-    given, made, kept = used.input_tokens, used.output_tokens, used.cache_read_tokens
+    """Return tokens and known dollars of ``used``, a usage with tokens of input, output and cache."""
+    given, made, kept = used.input_tokens, used.output_tokens, used.cache_read_tokens or 0
+    if (cached := kept + (used.cache_write_tokens or 0)) > given:  # some gateways do not count it as input
+        given += cached
+        used = copy(used)
+        used.input_tokens = given
     tokens = {"tokens": given + made, "input_tokens": given, "output_tokens": made, "cached_tokens": kept}
     found: dict[str, Json] = {**tokens}
     dollars = cost(model, used, answered_as)

@@ -3,7 +3,12 @@
 from __future__ import annotations
 
 import pytest
+from genai_prices import Usage
+from pydantic_ai.usage import RequestUsage
 
+from ccswarm.brains.llm.prices import cost
+from ccswarm.brains.llm.settings import Model
+from ccswarm.brains.llm.wire import make_usage
 from tests.ccswarm.support.llm_job import job
 
 pytestmark = pytest.mark.anyio
@@ -48,3 +53,29 @@ def blocks(message: object) -> list[dict[str, object]]:
     """The marked results of calls in a message."""
     content = message["content"] if isinstance(message, dict) else []
     return [one for one in content if isinstance(one, dict) and one["type"] == "tool_result" and "cache_control" in one]
+
+
+@pytest.mark.parametrize("kind", [RequestUsage, Usage])
+@pytest.mark.parametrize("model", ["openai:gpt-4o-mini", "anthropic:claude-haiku-4-5", "gemini:gemini-2.5-flash"])
+def test_what_was_cached_is_counted_and_paid_for_even_if_it_is_not_in_the_input(
+    model: str, kind: type[RequestUsage | Usage]
+) -> None:
+    chosen = Model(model=model)
+    less = make_usage(chosen, kind(input_tokens=510, output_tokens=20, cache_read_tokens=500), "")
+    apart = make_usage(chosen, kind(input_tokens=10, output_tokens=20, cache_read_tokens=500), "")
+    assert apart == less
+    assert apart["tokens"] == 530
+    assert 0 < number(apart["dollars"]) < number(cost(chosen, kind(input_tokens=510, output_tokens=20)))
+
+
+def test_counts_that_contradict_each_other_are_paid_for() -> None:
+    model, impossible = (
+        Model(model="gemini:gemini-2.5-flash"),
+        Usage(input_tokens=9, output_tokens=9, input_audio_tokens=99),
+    )
+    assert cost(model, impossible) == cost(model, Usage(input_tokens=9, output_tokens=9))
+
+
+def number(value: object) -> float:
+    assert isinstance(value, float)
+    return value
