@@ -275,6 +275,14 @@ class Clones:
         taken, _, tree = self._import(repository, clone, scratch)
         return compare(self._git, taken, clone.base, tree)
 
+    def is_collected(self, run_id: str, name: str, scratch: Path) -> bool:
+        """Report whether all work in an existing clone is at its ref. ``scratch`` is an empty private directory."""
+        repository = self.repository()
+        clone = self._make(repository, run_id, name)
+        _, sent, tree = self._import(repository, clone, scratch)
+        words = ("rev-parse", f"{clone.ref}-sent", f"{clone.ref}^{{tree}}")
+        return self._git.person(self.directory, *words, allowed=(0, 128)).split() == [sent, tree]
+
     def require_branches(self) -> None:
         """Raise Conflict if no branch can be created for work to be left on."""
         words = ("rev-parse", "-q", "--verify", f"refs/heads/{BRANCHES}")

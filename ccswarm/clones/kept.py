@@ -14,7 +14,8 @@ from pathlib import Path
 
 from ccswarm.clones.collect import REFS
 from ccswarm.clones.git import Git
-from ccswarm.errors import WorkspaceUnusable
+from ccswarm.clones.looker import Looker
+from ccswarm.errors import SwarmError, WorkspaceUnusable
 from ccswarm.system.confined_files import remove_tree, write_files
 from ccswarm.system.untrusted_tree import DIRECTORY, MOST_DEPTH
 
@@ -106,17 +107,26 @@ def expire(
 
 
 def _remove_collected(one: KeptClones, environ: Mapping[str, str]) -> bool:
-    """Remove only the clones whose work is at a ref, and report whether there were any."""
-    git, found = Git(environ), False
-    for file, repository, ref in _facts(one.path):
+    """Remove only the clones whose work is at a ref, and report whether there were any. None is removed while a program
+    works in one of them."""
+    found = False
+    for file, repository, _ in _facts(one.path) if _process_in(one.path) is None else ():
         name = file.name.removeprefix(".").removesuffix(".json")
-        words = ("rev-parse", "-q", "--verify", f"{ref}^{{commit}}")
-        if not repository.is_dir() or not git.person(repository, *words, allowed=(0, 1, 128)):
+        # An agent may have continued after its work was last collected.
+        if not _is_collected(one, name, repository, environ):
             continue
         for path in [path for path in one.path.iterdir() if path.name == name or path.name.startswith(f"{name}.")]:
             remove_tree(path)
             found = True
     return found
+
+
+def _is_collected(one: KeptClones, name: str, repository: Path, environ: Mapping[str, str]) -> bool:
+    if not (one.path / name).is_dir():
+        return True
+    with suppress(SwarmError, OSError):
+        return repository.is_dir() and Looker(repository, one.path.parent, environ).is_collected(one.run, name)
+    return False
 
 
 def remove(one: KeptClones, environ: Mapping[str, str]) -> None:

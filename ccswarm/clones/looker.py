@@ -35,6 +35,11 @@ class Looker:
         with self._scratch() as scratch:
             return self._clones.under_way(run_id, name, scratch)
 
+    def is_collected(self, run_id: str, name: str) -> bool:
+        """Report whether all work in an existing clone is at its ref. Raises WorkRefused, too."""
+        with self._scratch() as scratch:
+            return self._clones.is_collected(run_id, name, scratch)
+
     @contextmanager
     def _scratch(self) -> Generator[Path]:
         """Yield a directory on the disk if that has space, else in memory."""

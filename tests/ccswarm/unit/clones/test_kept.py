@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import subprocess
 import time
 from pathlib import Path
 
@@ -54,6 +55,23 @@ def test_what_is_old_goes_and_what_is_too_much_but_for_its_ref(tmp_path: Path, r
     assert expire(root, ["run_5"], 0, most, project.environ) == ["run_2", "run_4", "run_3"], "the oldest change first"
     refs = project.git("for-each-ref", "--format=%(refname)", "refs/ccswarm").split()
     assert refs == [f"refs/ccswarm/run_5/t.1{end}" for end in ("", "-base", "-sent")]
+
+
+@pytest.mark.parametrize("how", ["uncommitted", "committed", "in a program"])
+def test_what_an_agent_did_after_its_work_was_collected_is_not_lost(tmp_path: Path, root: Path, how: str) -> None:
+    project = ClonedProject(tmp_path)
+    aged(project, root, "run_1", 1)
+    clone = root / "run_1/t.1"
+    if how == "in a program":
+        with subprocess.Popen(["cat"], cwd=clone, stdin=subprocess.PIPE):  # which ends when the pipe is closed
+            assert expire(root, [], 7, 1, project.environ) == []
+        assert expire(root, [], 7, 1, project.environ) == ["run_1"]
+        return
+    (clone / "later.txt").write_text("two\n")
+    if how == "committed":
+        project.commit(clone, "later")
+    assert expire(root, [], 7, 1, project.environ) == []
+    assert (clone / "later.txt").read_text() == "two\n"
 
 
 def test_sizes_are_counted_once(root: Path) -> None:
