@@ -4,7 +4,6 @@ goes through the flow, one operation after the other, or in asyncio tasks that a
 from __future__ import annotations
 
 import asyncio
-import hashlib
 import json
 import re
 import time
@@ -30,6 +29,7 @@ from ccswarm.errors import SwarmError
 from ccswarm.models import CallOutcome, CallRequest, CallStatus, Json, RunStatus, Usage
 from ccswarm.swarm.time_budgets import SECONDS, TimeLeft
 from ccswarm.toolbox.claims import Claims
+from ccswarm.toolbox.questions import question_id
 from ccswarm.toolbox.telemetry.base import Telemetry
 from ccswarm.toolbox.terminals import CLOSING, OPENING
 
@@ -48,7 +48,7 @@ STOPPED = "stopped: "
 
 NOT_SENT = (CallStatus.DENIED, CallStatus.INVALID, CallStatus.BUDGET)
 
-STEPS = 5
+STEPS = 6
 """The version of the steps that runs and tasks record, and of their order: others' executions are not resumed."""
 
 STOP = "stop"
@@ -151,7 +151,7 @@ class _ServerQuestion:
 
 def approval_id(task_id: str, request: CallRequest) -> str:
     """Return the id that people answer to; it is the same whenever the question is asked again."""
-    return "ap_" + hashlib.sha256(f"{task_id}\0{request.step_id}\0{request.digest}".encode()).hexdigest()[:12]
+    return question_id(task_id, request.step_id, request.digest)
 
 
 def request_of(work: Work, step: CallTool) -> CallRequest:

@@ -4,7 +4,6 @@ method is durable: what it does is a recorded step, and the flow waits for a per
 from __future__ import annotations
 
 import asyncio
-import hashlib
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
 from typing import Any
@@ -16,7 +15,7 @@ from ccswarm.swarm.agent import APPROVAL_SECONDS, STOP, Ending, emit_event, stop
 from ccswarm.swarm.gates import LONGEST_SECONDS, Checked
 from ccswarm.swarm.time_budgets import TimeBudgets
 from ccswarm.swarm.tree import Tree, blocked
-from ccswarm.toolbox.questions import MERGE
+from ccswarm.toolbox.questions import MERGE, question_id
 from ccswarm.toolbox.telemetry.base import Telemetry
 
 MOST_MERGES = 10
@@ -144,7 +143,7 @@ class Delivery:
         run, _, task = self._number.partition(".")
         name = f"{run[:12]}.{task}"
         question: dict[str, Json] = {
-            "id": "ap_" + hashlib.sha256(f"{self._number}\0{MERGE}{visit}\0{commit}".encode()).hexdigest()[:12],
+            "id": question_id(self._number, f"{MERGE}{visit}", commit),
             "agent": self._agent,
             "tool": MERGE,
             "arguments": {"task": name, "changes": changes, "commit": commit},

@@ -27,10 +27,15 @@ def topic(number: str) -> str:
     return f"approval:{number}"
 
 
+def question_id(*about: str) -> str:
+    """Return the id of a question. It is long because an agent could find two calls, or commits, with a short one."""
+    return "ap_" + hashlib.sha256("\0".join(about).encode()).hexdigest()[:32]
+
+
 def approval_key(scope: Scope, agent: str, tool: str, digest: str) -> str:
     """Return the key of an approval of ``agent``'s calls of ``tool``, or of the call with that ``digest``."""
     about = {"command": digest, "tool": tool, "run": ""}[scope]
-    return hashlib.sha256(f"{scope}\0{agent}\0{about}".encode(errors="surrogatepass")).hexdigest()[:16]
+    return hashlib.sha256(f"{scope}\0{agent}\0{about}".encode(errors="surrogatepass")).hexdigest()[:32]
 
 
 async def remembered_approval(store: Store, request: CallRequest) -> str:

@@ -10,7 +10,8 @@ import pytest
 
 from ccswarm.errors import UsageInvalid
 from ccswarm.models import CallOutcome, CallRequest, CallStatus
-from ccswarm.toolbox.questions import Scope, command_for
+from ccswarm.swarm.agent import approval_id
+from ccswarm.toolbox.questions import Scope, approval_key, command_for
 from tests.ccswarm.support.swarms import MemoryWorker, settings
 from tests.support.bounds import BOUND_SECONDS
 
@@ -151,3 +152,15 @@ async def test_a_call_whose_server_asks_can_be_refused_here_and_no_other_words_o
     assert "a person rejected srv.do: not today" in done.result["tasks"]["do"]["summary"]
     assert "consent_needed" in done.result["tasks"]["lie"]["summary"]
     assert liar.calls == 1
+
+
+def test_no_two_calls_can_be_made_to_have_one_question() -> None:
+    """The digests of these two begin with the same 48 bits, which a command of an agent finds in minutes. A person
+    would be shown one of them, and agree to the other."""
+    evil, good = (
+        CallRequest("run_1", "run_1.a", step, "ada", "srv.do", {"n": number})
+        for step, number in (("evil", 14_777_707), ("good", 1_614_006))
+    )
+    assert approval_id("run_1.a", evil) != approval_id("run_1.a", good)
+    keys = [approval_key("command", "ada", "srv.do", one.digest) for one in (evil, good)]
+    assert min(map(len, [approval_id("run_1.a", evil), *keys])) >= 32
