@@ -26,6 +26,20 @@ HIDDEN = "[not shown]"
 NAMED = re.compile(r"([A-Za-z]+ )?\$\w+\Z|env:\w+\Z")
 """A header's value that only names a variable."""
 
+QUERY = re.compile(r"(?<=\?).*|(?<=://)[^/?#]*(?=@)", re.DOTALL)
+BEHIND_HOST = re.compile(r"(?<=[^:/]/).+|(?<=\?).*", re.DOTALL)
+HIDDEN_IN_URLS = {
+    "url": QUERY,
+    "base_url": QUERY,
+    "endpoint": QUERY,
+    "traces_endpoint": QUERY,
+    "metrics_endpoint": QUERY,
+    "ntfy": BEHIND_HOST,
+    "webhook": BEHIND_HOST,
+    "database_url": re.compile(r"(?<=://).*(@|password).*", re.DOTALL),
+}
+"""What may be a secret in a URL, by the name of the setting. Who knows the path of a topic or webhook can use it."""
+
 app = Group("Check, show and explain the configuration.")
 
 File = Annotated[
@@ -70,7 +84,8 @@ def check(file: File = None, as_json: Json = False) -> None:
 
 @app.command()
 def show(file: File = None, as_json: Json = False) -> None:
-    """Print the current settings as a file; variables, headers and passwords of servers and databases are not shown.
+    """Print the current settings as a file, without what may be a secret: variables, headers, queries and passwords of
+    URLs, and the paths of topics and webhooks for notices. Arguments of commands are shown.
 
     Exit codes: 0 shown, 2 the configuration is not valid.
     """
@@ -120,17 +135,20 @@ def _text(file: Path | None) -> str | None:
     return None if file is None else str(file)
 
 
-def _without_secrets(settings: dict[str, Any]) -> dict[str, Any]:
-    """Replace what may be a secret."""
-    for server in settings.get("mcp", {}).get("servers", ()):
-        for name in server.get("env", ()):
-            server["env"][name] = HIDDEN
-        for name, value in server.get("headers", {}).items():
-            server["headers"][name] = value if NAMED.match(value) else HIDDEN
-    url = settings.get("engine", {}).get("database_url", "")
-    if "@" in url or "password" in url:
-        settings["engine"]["database_url"] = f"{url.partition('://')[0]}://{HIDDEN}"
-    return settings
+def _without_secrets(table: dict[str, Any]) -> dict[str, Any]:
+    """Replace what may be a secret, in all tables."""
+    for name, value in table.items():
+        if name == "env" and isinstance(value, dict):
+            table[name] = dict.fromkeys(cast("dict[str, Any]", value), HIDDEN)
+        elif name == "headers" and isinstance(value, dict):
+            headers = cast("dict[str, Any]", value).items()
+            table[name] = {key: one if NAMED.match(str(one)) else HIDDEN for key, one in headers}
+        elif isinstance(value, str) and (hide := HIDDEN_IN_URLS.get(name)):
+            table[name] = hide.sub(HIDDEN, value)
+        for inner in cast("list[object]", value if isinstance(value, list) else [value]):
+            if isinstance(inner, dict):
+                _without_secrets(cast("dict[str, Any]", inner))
+    return table
 
 
 def _toml(table: Mapping[str, Any], name: str) -> Iterator[str]:

@@ -162,6 +162,33 @@ def test_show_is_the_file_without_its_secrets(verbs: Verbs) -> None:
     assert (read["tasks"], read["agents"]) == (written["tasks"], written["agents"])
 
 
+def test_show_hides_secrets_wherever_they_are(verbs: Verbs) -> None:
+    own = verbs.home / ".config/ccswarm/config.toml"
+    own.parent.mkdir(parents=True, exist_ok=True)
+    own.write_text(
+        """[notify]
+ntfy = "https://ntfy.sh/hunter2"
+webhook = "https://hooks.example/services/hunter2?key=hunter2"
+[telemetry]
+endpoint = "https://hunter2@collector.example/otlp?key=hunter2"
+headers = { api-key = "hunter2" }
+[[mcp.servers]]
+name = "web"
+url = "https://web.example/mcp?token=hunter2"
+[[agents]]
+name = "ada"
+brain = "llm"
+[agents.settings]
+headers = { api-key = "hunter2" }
+models = [{ base_url = "https://hunter2@x.example/v1", env = { A = "hunter2" } }]
+"""
+    )
+    for words in (["show"], ["show", "--json"]):
+        assert "hunter2" not in (shown := verbs.run("config", *words, str(own)).out)
+        for place in ("ntfy.sh/", "hooks.example/", "collector.example/otlp?", "web.example/mcp?", "x.example/v1"):
+            assert place in shown
+
+
 @pytest.mark.parametrize("text", [reference_text.starter(), (ROOT / "config/ccswarm.toml").read_text()])
 def test_what_show_prints_is_a_configuration_that_says_the_same(verbs: Verbs, text: str) -> None:
     verbs.rewrite(text)
