@@ -153,7 +153,7 @@ def give_answer(find: Find, answer: Answer, config: Path | None) -> tuple[dict[s
     """Give a person's answer. Return the question and the live workers. Raises ApprovalNeeded for an agent."""
     import asyncio
 
-    if answer.approved:
+    if answer.approved or answer.again:  # a comment directs the agent as a message of a person does
         check_person()
     return asyncio.run(_send(find, answer, config))
 

@@ -108,7 +108,7 @@ def check_person() -> None:
 
     if in_session(files.server_environment()):
         raise ApprovalNeeded(
-            "inside a session of ai-session a person's agreement is not accepted: an agent may work here",
+            "inside a session of ai-session a person's agreement or message is not accepted: an agent may work here",
             suggestion="run the same command in a terminal of your own",
         )
 

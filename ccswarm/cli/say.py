@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from agentwire.cli.options import Argument
 from agentwire.cli.output import remark, show_json
 from ccswarm.cli.output import Json, printable
-from ccswarm.cli.parameters import Config, open_app, person
+from ccswarm.cli.parameters import Config, check_person, open_app, person
 from ccswarm.errors import UsageInvalid
 from ccswarm.runs.events import task_of
 from ccswarm.runs.status import MOST_TASKS, RUN, run_id_of, short
@@ -42,6 +42,7 @@ def say(
         raise UsageInvalid(
             f"give from 1 to {MOST_CHARS} characters", suggestion='ccswarm say last.fix "Leave the tests."'
         )
+    check_person()
     sent = asyncio.run(_send(whom, text, config))
     if as_json:
         show_json(sent)

@@ -114,10 +114,17 @@ def agrees_in_a_session(verbs: Verbs, number: str) -> None:
         patch.setenv("AI_SESSION_ID", "s1")
         said = verbs.run("approve", number, code=3)
         assert said.err.startswith(
-            "error approval_needed: inside a session of ai-session a person's agreement is not accepted"
+            "error approval_needed: inside a session of ai-session a person's agreement or message is not accepted"
         )
         [question] = verbs.json("approvals")["approvals"]
         assert "answer" not in question
+
+
+@pytest.mark.parametrize("words", [("say", "last", "x"), ("return", "last.t", "x"), ("accept", "t"), ("approve", "1")])
+def test_where_an_agent_may_type_nobody_speaks_for_a_person(verbs: Verbs, words: tuple[str, ...]) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("AI_SESSION_ID", "s1")
+        assert verbs.json(*words, code=3)["error"]["code"] == "approval_needed"
 
 
 def test_approvals_are_answered_while_another_process_executes_and_while_none_does(verbs: Verbs) -> None:
