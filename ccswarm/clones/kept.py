@@ -60,6 +60,13 @@ def list_kept(root: Path, unfinished: Collection[str] = ()) -> list[KeptClones]:
     return sorted(found, key=lambda one: -one.days)
 
 
+def note_end(root: Path, run: str) -> None:
+    """Count the age of a run's clones from now on: it may have waited for a person for as long as they are kept."""
+    for path in root.glob(f"{run}*"):
+        with suppress(OSError):
+            os.utime(path)
+
+
 def sizes(root: Path, found: Collection[KeptClones]) -> dict[str, int]:
     """Return the size of each run's clones. Cached until a clone is added or removed."""
     cache, known = root / ".sizes.json", dict[str, list[int]]()

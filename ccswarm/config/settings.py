@@ -327,7 +327,7 @@ class EngineSettings(Section):
     clone_days: float = Field(
         default=7,
         ge=0,
-        description="Age after which clones and refs of unmerged work are removed; checked when a run ends.",
+        description="Days after the end of a run when its clones and refs of unmerged work are removed.",
     )
     clone_bytes: int = Field(
         default=20 << 30,

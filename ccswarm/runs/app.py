@@ -97,9 +97,11 @@ async def working(
         )
         closing.push_async_callback(task_worker.close)
 
-        def tidy(unfinished: Sequence[str]) -> None:
+        def tidy(ended: str, unfinished: Sequence[str]) -> None:
             days, most = settings.engine.clone_days, settings.engine.clone_bytes
-            kept.expire(clones_directory(state_directory), unfinished, days, most, environ)
+            root = clones_directory(state_directory)
+            kept.note_end(root, ended)
+            kept.expire(root, [ended, *unfinished], days, most, environ)
 
         async def sweep_here(report: Tell) -> None:
             names = [server.name for server in servers]

@@ -25,7 +25,7 @@ from ccswarm.toolbox.telemetry.base import Telemetry
 log = logging.getLogger(__name__)
 
 MOST_RUNS = 10_000
-Tidy = Callable[[Sequence[str]], object]
+Tidy = Callable[[str, Sequence[str]], object]
 
 
 def payload_of(
@@ -271,7 +271,7 @@ class Swarm:
     async def _tidy_up(self, tidy: Tidy, ended: str) -> None:
         try:
             unfinished = [run.id for run in await self.engine.list(top=True, unfinished=True, limit=MOST_RUNS)]
-            await asyncio.to_thread(tidy, [ended, *unfinished])
+            await asyncio.to_thread(tidy, ended, unfinished)
         except Exception as error:  # no caller waits for it, and the end of the next run repeats it
             log.info("leftovers of old runs were not removed: %s", error)
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from ccswarm.clones.kept import KeptClones, expire, list_kept, sizes
+from ccswarm.clones.kept import KeptClones, expire, list_kept, note_end, sizes
 from tests.ccswarm.support.clones import ClonedProject
 
 
@@ -72,6 +72,14 @@ def test_what_an_agent_did_after_its_work_was_collected_is_not_lost(tmp_path: Pa
         project.commit(clone, "later")
     assert expire(root, [], 7, 1, project.environ) == []
     assert (clone / "later.txt").read_text() == "two\n"
+
+
+def test_what_waited_for_a_person_is_kept_as_long_as_anything_after_its_run_has_ended(root: Path) -> None:
+    for name in ("run_1", "run_1-part", "run_2"):
+        (root / name / "t.1").mkdir(parents=True)
+        os.utime(root / name, (0, 0))
+    note_end(root, "run_1")
+    assert expire(root, [], 7, 0, {}) == ["run_2"]
 
 
 def test_sizes_are_counted_once(root: Path) -> None:
