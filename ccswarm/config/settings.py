@@ -298,7 +298,7 @@ class TaskSettings(Section):
     timeout_seconds: float = Field(
         default=3600,
         gt=0,
-        description="Time limit for one try, from its start until its work is merged, including pauses.",
+        description="Time limit for one try and its merge, with pauses, without the wait for a person to accept it.",
     )
     budget: Budget = Field(default=Budget(), description="Budget of this task.")
 
