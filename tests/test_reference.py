@@ -62,6 +62,14 @@ def test_pages_name_verbs_and_options_that_there_are() -> None:
     assert wrong == []
 
 
+def test_every_page_is_in_the_menu() -> None:
+    """The links and anchors of pages: test_docs.py; all that the site is built of: the tests below."""
+    menu = re.findall(r"(\S+\.md)$", (ROOT / "mkdocs.yml").read_text().partition("\nnav:\n")[2], re.MULTILINE)
+    pages = {str(path.relative_to(ROOT / "docs")) for path in (ROOT / "docs").rglob("*.md")}
+    assert len(pages) > 40
+    assert pages - set(menu) == set()
+
+
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The site, built with every warning an error: a page that is in no menu, a link or an anchor that is not there."""
@@ -71,6 +79,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.mark.torture
 def test_every_page_is_in_the_site(site: Path) -> None:
     pages = [path.relative_to(ROOT / "docs") for path in (ROOT / "docs").rglob("*.md")]
     assert len(pages) > 40
@@ -80,6 +89,7 @@ def test_every_page_is_in_the_site(site: Path) -> None:
     assert (site / "config/ccswarm.toml").read_bytes() == (ROOT / "config/ccswarm.toml").read_bytes()
 
 
+@pytest.mark.torture
 def test_the_site_loads_nothing_from_elsewhere(site: Path) -> None:
     loaded = re.compile(r"""<(?:script|link|img|iframe)[^>]*?(?:src|href)=["']?(https?:)?//[^"'> ]+""")
     assert [path for path in site.rglob("*.html") if loaded.search(path.read_text())] == []

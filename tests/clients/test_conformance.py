@@ -79,13 +79,9 @@ def real(shared_home: Path) -> Iterator[str]:
 
 @pytest.mark.parametrize(
     ("revision", "name"),
-    [
-        # The fixtures are asked all of them, and test_node_sdk.py starts the server itself as an SDK does.
-        pytest.param(revision, name, marks=() if name == "caching" else pytest.mark.torture)
-        for revision, names in WITHOUT_FIXTURES.items()
-        for name in names
-    ],
+    [(revision, name) for revision, names in WITHOUT_FIXTURES.items() for name in names],
 )
+@pytest.mark.torture  # the fixtures are asked all of it, and test_node_sdk.py starts the server itself as an SDK does
 def test_the_server_itself(real: str, revision: str, name: str) -> None:
     checks = scenario(real, name, revision)
     assert checks

@@ -145,6 +145,7 @@ def test_a_session_outlives_its_client_and_serves_another_era() -> None:
         assert second.facts("execute_command", session_id="kept", command="echo $kept")["output"] == "secret\n"
 
 
+@pytest.mark.torture  # in test_relay.py there is such a home, too
 @pytest.mark.parametrize("variant", [MODERN, pytest.param("v1", marks=pytest.mark.clients)])
 def test_a_home_that_cannot_be_written_to(variant: str, home: Path) -> None:
     before = sorted(home.rglob("*"))

@@ -69,7 +69,7 @@ def files_in(folder: Path) -> dict[str, str]:
 @pytest.mark.parametrize(("template", "inside"), list(zip(ABOUT, ("", "apps/deep", "mine"), strict=True)))
 @pytest.mark.either("template")
 def test_a_starter_is_written_whole(client: ServerClient, swarm_home: SwarmHome, template: str, inside: str) -> None:
-    """In the workspace, in folders that are not there yet, and as the folder that is named."""
+    """In the workspace, in folders that are not there yet, and as the folder that is named; by calls in both logs."""
     name = "mine" if inside == "mine" else "-first-app"
     wanted = 'Quote "this", ${run.id}, $HOME and `that`; ü.\r\n\tSecond line'
     location = swarm_home.project / inside
@@ -88,6 +88,12 @@ def test_a_starter_is_written_whole(client: ServerClient, swarm_home: SwarmHome,
     status = client.tool("run_status", run=found["project"]["run"])
     assert (status["status"], status["name"], status["tasks"][0]["agent"]) == ("succeeded", name.strip("-"), "thinker")
     assert f"cd {folder}" == found["nextSteps"][0]
+    calls = [one.facts for one in swarm_home.records() if one.event == "call.begin"]
+    assert {"ai-session.create_session", "ai-session.execute_command", "ai-session.close_session"} == {
+        one["tool"] for one in calls
+    }
+    joined = swarm_home.joined()
+    assert (joined.calls, joined.problems) == (joined.joined, [])
 
 
 def test_what_is_there_is_left_as_it_is(client: ServerClient, swarm_home: SwarmHome) -> None:
@@ -102,18 +108,6 @@ def test_what_is_there_is_left_as_it_is(client: ServerClient, swarm_home: SwarmH
     (location / "README.md").unlink()
     assert reported(client, **meant)["success"]
     assert files_in(location) == {**files_of("cloudflare-hono", "old"), "notes.txt": "mine"}
-
-
-def test_every_call_is_in_the_journal_and_in_the_audit_log(client: ServerClient, swarm_home: SwarmHome) -> None:
-    assert reported(client, projectName="in", template="cloudflare-hono", projectPath=str(swarm_home.project / "in"))[
-        "success"
-    ]
-    calls = [one.facts for one in swarm_home.records() if one.event == "call.begin"]
-    assert {"ai-session.create_session", "ai-session.execute_command", "ai-session.close_session"} == {
-        one["tool"] for one in calls
-    }
-    joined = swarm_home.joined()
-    assert (joined.calls, joined.problems) == (joined.joined, [])
 
 
 def test_a_person_is_asked_where_the_agent_has_to(homes: Path) -> None:

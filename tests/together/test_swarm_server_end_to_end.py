@@ -100,9 +100,8 @@ async def followed(client: Client, run: str) -> list[str]:
     return reported
 
 
-@pytest.mark.parametrize(
-    "mode", ["2026-07-28", *(pytest.param(one, marks=pytest.mark.torture) for one in ("legacy", "auto"))]
-)
+@pytest.mark.torture  # test_orchestre_projects.py has agents work in terminals, test_swarm_server.py the same tools
+@pytest.mark.parametrize("mode", ["2026-07-28", "legacy", "auto"])
 async def test_the_official_client_has_agents_work_in_every_era(swarm_home: SwarmHome, mode: str) -> None:
     async with connected(swarm_home, mode) as client:
         names = [one.name for one in (await client.list_tools()).tools]

@@ -67,6 +67,7 @@ def test_a_server_of_another_directory_has_none_of_its_swarms(verbs: RunVerbs, t
         assert wire.ask("swarm_status", swarmId=swarm)["topology"] == "ring"
 
 
+@pytest.mark.torture  # without a restart: test_what_a_terminated_agent_has_not_begun_never_begins
 def test_what_is_to_follow_a_run_that_an_agent_left_follows_after_a_restart(verbs: RunVerbs) -> None:
     with served(verbs) as first, connected(first.port) as wire:
         swarm, (_, bob, _) = wire.swarm("ring", "analyst", "coder", "researcher")

@@ -127,14 +127,10 @@ def test_in_a_mesh_all_begin_at_once_unless_one_is_to_follow_the_other(wire: Wir
 
 
 def test_a_message_that_the_topology_forbids_is_refused(wire: Wire) -> None:
-    """mia writes to bob: past the hub of a star, against the order of a ring."""
+    """mia writes to bob: past the hub of a star, and in the order of a ring. All others are in test_topology.py."""
     for topology, kinds, status in (
-        ("mesh", ("coordinator", "coder", "writer"), "completed"),
         ("star", ("coordinator", "coder", "writer"), "failed"),
-        ("star", ("writer", "coder"), "completed"),
         ("ring", ("writer", "coder", "researcher"), "completed"),
-        ("ring", ("coder", "writer", "researcher"), "failed"),
-        ("hierarchical", ("coordinator", "coder", "writer"), "failed"),
     ):
         swarm, _ = wire.swarm(topology, *kinds)
         task = wire.over(wire.ask("task_orchestrate", swarmId=swarm, task="tell bob")["taskId"])

@@ -176,6 +176,6 @@ def test_where_something_stands(text: str, spot: Spot) -> None:
 
 
 def test_a_long_text_is_read_in_one_go() -> None:
-    text = "echo $(a) \"b $(c)\" 'd' $${x} [e] \\f\n" * 20_000 + "${q:item}"
+    text = "echo $(a) \"b $(c)\" 'd' $${x} [e] \\f\n" * 4_000 + "${q:item}"
     assert locate(text, [(len(text) - 9, len(text))])[0].spot is Spot.WORD
-    assert len(quote("'\\a" * 100_000)) == 100_000 * (2 + 2 + 3)
+    assert len(quote("'\\a" * 20_000)) == 20_000 * (2 + 2 + 3)
