@@ -5,6 +5,7 @@ grants, approvals and budgets."""
 from __future__ import annotations
 
 import hashlib
+import secrets
 import shlex
 from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -12,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from ccswarm.brains.base import CallTool, Finish, Step
 from ccswarm.config.settings import AgentSettings, Expect, Gate
 from ccswarm.engines.base import Flow
-from ccswarm.models import CallOutcome, Usage
+from ccswarm.models import CallOutcome, Json, Usage
 from ccswarm.plan.expectations import unmet
 from ccswarm.swarm.agent import ORCHESTRATOR, Agent, Ending, Work
 from ccswarm.swarm.time_budgets import TimeBudgets
@@ -63,8 +64,10 @@ class Gates:
     async def check(self, gates: Sequence[Gate]) -> Checked:
         """Run the gates one after the other, until one fails."""
         usage = Usage()
+        # The agent for which gates act could prepare a session with a name that it knows.
+        secret = str(await self._flow.step(f"gates{self._visit} secret", _draw)) if self._agent else ""
         for number, gate in enumerate(gates):
-            check = self._check(f"gate{self._visit}.{number}", gate)
+            check = self._check(f"gate{self._visit}.{number}", gate, secret)
             ending = await Agent(self._flow, self._work).run(check, await self._time.left())
             usage += ending.usage
             if check.problem is None:
@@ -74,17 +77,18 @@ class Gates:
                 return Checked(f"gate `{name}`: {check.problem}", usage)
         return Checked(usage=usage)
 
-    def _check(self, name: str, gate: Gate) -> _Check:
+    def _check(self, name: str, gate: Gate, secret: str) -> _Check:
         afterwards: list[CallTool] = []
-        return _Check(self._tool(name, gate) if gate.tool else self._command(name, gate, afterwards), afterwards)
+        calls = self._tool(name, gate) if gate.tool else self._command(name, gate, secret, afterwards)
+        return _Check(calls, afterwards)
 
     def _tool(self, name: str, gate: Gate) -> Calls:
         assert not self._agent
         outcome = yield CallTool(name, gate.tool, gate.args, timeout_seconds=gate.timeout_seconds, as_host=True)
         return unmet(gate.expect, outcome)
 
-    def _command(self, name: str, gate: Gate, afterwards: list[CallTool]) -> Calls:
-        seed = f"{self._flow.id}\0{name}"
+    def _command(self, name: str, gate: Gate, secret: str, afterwards: list[CallTool]) -> Calls:
+        seed = f"{self._flow.id}\0{name}\0{secret}"
         session = {"session_id": "gate-" + hashlib.sha256(seed.encode()).hexdigest()[:12]}
         where = {"working_directory": self._directory} if self._directory else {}
         question = self._call(f"{name}.run", "execute_command", {"command": gate.command, **where})
@@ -140,6 +144,10 @@ class _Check:
     async def over(self) -> Sequence[CallTool]:
         self._calls.close()
         return self._afterwards
+
+
+async def _draw(_: str) -> Json:
+    return secrets.token_hex(16)
 
 
 def _failure(outcome: CallOutcome) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 
 import pytest
@@ -17,7 +16,7 @@ def test_a_file_without_a_plugin_is_named(file: str, tmp_path: Path, monkeypatch
     path = tmp_path / package / "shapes" / file
     path.parent.mkdir(parents=True)
     path.write_text("plugin = 1\n")
-    monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
+    monkeypatch.syspath_prepend(tmp_path)
     with pytest.raises(ConfigInvalid) as refused:
         plugins.load(f"{package}.shapes", "new")
     assert str(path) in refused.value.message

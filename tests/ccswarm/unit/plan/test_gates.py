@@ -116,6 +116,20 @@ async def test_a_gate_of_a_delegation_acts_for_who_hands_the_work_on(tmp_path: P
     assert run.result["usage"]["calls"] == 1 + 2 + 2 * 2, "handed on, looked twice, and each gate opened and run"
 
 
+async def test_the_agent_whose_work_a_gate_checks_cannot_know_the_name_of_its_session(tmp_path: Path) -> None:
+    team = agents(bob={"grants": ["files.*", "ai-session.*"]})
+    names: set[str] = set()
+    for number in range(2):
+        worker = Shell(tmp_path / str(number))
+        plan = {"agents": team, "tasks": [{**part(GATE), "id": "main"}]}
+        run = await worker.run(plan, origin=Origin.CLIENT)
+        assert (run.result["status"], worker.by("bob")) == ("succeeded", list(CALLS))
+        opened, ran, closed = (received.arguments for received in worker.shell.received)
+        assert opened["name"] == ran["session_id"] == closed["session_id"]
+        names.add(opened["name"])
+    assert len(names) == 2
+
+
 @pytest.mark.parametrize("where", ["delegation", "client"])
 async def test_a_gate_without_the_grants_is_refused_before_anything_runs(tmp_path: Path, where: str) -> None:
     worker = Shell(tmp_path)
