@@ -98,7 +98,7 @@ def test_every_byte_comes_once_however_often_the_connection_is_torn(daemon_home:
 
 def test_a_slow_reader_lags_alone_and_is_then_shown_the_screen(person: Person, daemon_home: Path) -> None:
     flood, quiet = session(person, "flood"), session(person, "quiet")
-    streams = [person.done("stream", session="flood")["stream"] for _ in range(17)]
+    streams = [person.done("stream", session="flood", window_bytes=WINDOW)["stream"] for _ in range(2)]
     keys = watched(person, "quiet")
     with Person(daemon_home) as slow:
         late = slow.done("stream", session="flood", window_bytes=WINDOW)
