@@ -252,15 +252,15 @@ def test_threads_and_a_forked_child_use_it_at_the_same_time(session: ai_session.
 @pytest.mark.anyio
 async def test_awaited_many_commands_run_at_once(daemon_home: Path) -> None:
     with environment(living_in(daemon_home)):
-        opened = [ai_session.aio.open(f"many-{number}", backend="pty") for number in range(5)]
+        opened = [ai_session.aio.open(f"many-{number}", backend="pty") for number in range(3)]
         async with asyncio.timeout(2 * BOUND_SECONDS):
             sessions = await asyncio.gather(*opened)
 
             async def several(session: aio.Session) -> list[str]:
-                return [(await session.run(f"echo {session.name} {turn}")).output for turn in range(6)]
+                return [(await session.run(f"echo {session.name} {turn}")).output for turn in range(3)]
 
             said = await asyncio.gather(*map(several, sessions))
-            assert said == [[f"many-{number} {turn}\n" for turn in range(6)] for number in range(5)]
+            assert said == [[f"many-{number} {turn}\n" for turn in range(3)] for number in range(3)]
             first = sessions[0]
             asking = await first.start("printf '? '; read -r x; echo got $x")
             await asking.expect(r"\? ")

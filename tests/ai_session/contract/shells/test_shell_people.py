@@ -243,7 +243,7 @@ ANSWERS_SH = (
     ("f() { echo F; }; f", b"F\n", 0),
     ("stty raw; stty sane", b"", 0),
 )
-COMMANDS = [60, pytest.param(1000, marks=pytest.mark.torture)]
+COMMANDS = [20, pytest.param(1000, marks=pytest.mark.torture)]
 STRESSED = [
     (name, executable)
     for name in SHELLS
