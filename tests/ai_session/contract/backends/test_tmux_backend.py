@@ -478,6 +478,7 @@ async def test_a_session_that_is_far_behind_is_held_back_until_it_is_read(either
     await owned.close()
 
 
+@pytest.mark.either("either")
 async def test_what_was_held_back_goes_on_when_the_daemon_leaves_it(either: BackendSetup) -> None:
     owned = await a_flood(either)
     size = owned.log.size
@@ -491,6 +492,7 @@ async def test_what_was_held_back_goes_on_when_the_daemon_leaves_it(either: Back
     growth.close()
 
 
+@pytest.mark.either("either")
 async def test_what_a_killed_daemon_held_back_goes_on_when_it_is_adopted(either: BackendSetup) -> None:
     owned = await a_flood(either)
     size = owned.log.size

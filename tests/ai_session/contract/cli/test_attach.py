@@ -184,12 +184,12 @@ def test_a_session_killed_by_somebody_else_ends_it(anywhere: CommandLine) -> Non
     assert person.wait() != 0
 
 
-def test_attaching_goes_on_with_the_next_daemon(main: CommandLine) -> None:
-    person = main.spawn("attach", "main")
+def test_attaching_goes_on_with_the_next_daemon(anywhere: CommandLine) -> None:
+    person = anywhere.spawn("attach", "main")
     person.expect_exact("ready> ")
-    for end in (lambda: os.kill(main.daemon_pid(), signal.SIGKILL), lambda: main.run("daemon", "restart")):
+    for end in (lambda: os.kill(anywhere.daemon_pid(), signal.SIGKILL), lambda: anywhere.run("daemon", "restart")):
         end()
-        with main.client() as client:
+        with anywhere.client() as client:
             while not client.call("get_session_info", session_id="main").structured["viewers"]:
                 pass
         person.send(b"echo alive-$((1+1))\r")

@@ -16,6 +16,7 @@ from ai_session.terminal.filter import LEAVE
 from tests.ai_session.support.command_line import CommandLine
 from tests.ai_session.support.terminal_sequences import ACTING, DRAWING, draws, tokens
 
+pytestmark = pytest.mark.either("main")
 DETACH = b"\x1d"
 CORPUS = b"".join(b"<%d>%s" % (number, data) for number, data in enumerate(ACTING))
 
