@@ -296,6 +296,7 @@ def test_a_search_leads_to_the_command_that_printed_it(browser: Browser, here: C
         assert page.evaluate("document.querySelector('article[aria-current] h2').textContent").startswith("seq 1 400")
 
 
+@pytest.mark.torture  # below the size changes while the connection is lost
 def test_a_lost_connection_goes_on_at_the_next_byte(browser: Browser, here: Console, agent: Person) -> None:
     made = opened(agent, "torn")
     with signed_in(browser, here) as page:
@@ -336,7 +337,7 @@ def test_the_page_shows_what_the_terminal_does_at_every_size(browser: Browser, h
             agent.call("resize_session", session_id=made, rows=rows, cols=cols)
             run(agent, "sized", f"seq -f 'at {number}: %g' 1 {7 * number}")
             same()
-        assert page.evaluate("window.wire.gaps") == 0
+        assert page.evaluate("[window.wire.gaps, window.wire.losses]") == [0, 2]
         page.press("r")
 
 
