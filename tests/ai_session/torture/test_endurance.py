@@ -203,7 +203,7 @@ def test_sessions_are_created_and_closed(count: int) -> None:
         check_nothing_is_left(client, before, held)
 
 
-@pytest.mark.torture  # test_python_api.py has a hundred in five sessions
+@pytest.mark.torture  # test_python_api.py has some in three sessions
 @pytest.mark.parametrize("amount", amounts((4, 10), (20, 250), 900))
 def test_many_commands_in_many_sessions_at_once(amount: tuple[int, int]) -> None:
     sessions, commands = amount
