@@ -279,8 +279,8 @@ async def test_awaited_many_commands_run_at_once(daemon_home: Path) -> None:
             await asyncio.gather(*(session.close() for session in sessions))
 
 
-def test_the_fixture_gives_a_terminal_of_its_own(tmp_path: Path) -> None:
-    """Carried out by a pytest of its own."""
+def test_the_fixture_gives_a_terminal_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Carried out by a run of pytest inside this one."""
     (plugin,) = entry_points(group="pytest11", name="ai_session")
     assert plugin.value == "ai_session.api.pytest_plugin"
     (tmp_path / "test_it.py").write_text(
@@ -288,14 +288,9 @@ def test_the_fixture_gives_a_terminal_of_its_own(tmp_path: Path) -> None:
         "    assert terminal.run('pwd').output == f'{tmp_path}\\n'\n"
         "    assert terminal.run('echo $HOME | head -c 5; false').exit_code == 1\n"
     )
+    monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
     words = ["-q", "-p", "ai_session.api.pytest_plugin", "-p", "no:cacheprovider", "--rootdir", str(tmp_path)]
-    done = subprocess.run(
-        [sys.executable, "-m", "pytest", *words, str(tmp_path / "test_it.py")],
-        env=os.environ | {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"},
-        capture_output=True,
-        text=True,
-    )
-    assert done.returncode == 0, done.stdout
+    assert pytest.main([*words, "--import-mode=importlib", str(tmp_path / "test_it.py")]) == pytest.ExitCode.OK
 
 
 def test_the_pages_examples_do_what_they_say(daemon_home: Path, capsys: pytest.CaptureFixture[str]) -> None:
