@@ -13,7 +13,6 @@ from tests.support.bounds import BOUND_SECONDS
 SCRIPTS = Path(__file__).parents[2] / "scripts"
 
 
-@pytest.mark.torture  # test_node_sdk.py has a client ask most of it
 def test_the_demo_meets_every_expectation() -> None:
     ran = subprocess.run(
         [sys.executable, str(SCRIPTS / "demo.py")], capture_output=True, text=True, timeout=BOUND_SECONDS
