@@ -97,14 +97,17 @@ class Executor:
         session.at.ready = False
 
     def after_clearing(self, line: bytes) -> bytes:
-        """Return ``line``, which begins with keys that clear the line editor, with the terminal's own key after them if
-        the terminal edits lines itself. That drops those keys, too: they would be part of the line."""
+        """Return ``line``, which begins with keys that clear the line editor. If the terminal edits lines itself, these
+        would be part of the line: they are followed by the terminal's own key, or left out if it has dropped its line
+        without one."""
         session = self._session
         assert session.terminal is not None
         bare = line.lstrip(CLEARS)
         editor = session.shell.line_editor and bare != line
         kill = terminal_device.line_killer(session.terminal.tty) if editor else None
-        return line if kill is None else line.removesuffix(bare) + (kill or session.interrupt_key()) + bare
+        if kill is None:
+            return line
+        return line.removesuffix(bare) + kill + bare if kill else bare
 
     def type_line(self, line: bytes) -> None:
         """Type a line of the session's own."""

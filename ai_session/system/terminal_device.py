@@ -117,16 +117,23 @@ def quoted(tty: str, line: bytes) -> bytes:
 
 
 def line_killer(tty: str) -> bytes | None:
-    """Return the key that drops an incomplete line, if the terminal itself edits lines; None if a program does."""
+    """Return the key that drops an incomplete line, if the terminal itself edits lines; None if a program does.
+
+    Without such a key, the line is dropped at once and the result is empty. The key that interrupts would be no
+    substitute: a shell that learns of it late drops the line that follows, too.
+    """
     try:
         with _open(tty, os.O_RDONLY) as fd:
             modes = termios.tcgetattr(fd)
+            if not modes[3] & termios.ICANON:
+                return None
+            key: bytes = modes[6][termios.VKILL]
+            if key in (b"\0", b"\xff"):
+                termios.tcflush(fd, termios.TCIFLUSH)
+                return b""
+            return key
     except (OSError, termios.error):
         return None
-    if not modes[3] & termios.ICANON:
-        return None
-    key: bytes = modes[6][termios.VKILL]
-    return b"" if key in (b"\0", b"\xff") else key
 
 
 def has_letters_as_keys(tty: str) -> bool:

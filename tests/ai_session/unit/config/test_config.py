@@ -230,8 +230,3 @@ def test_a_link_or_a_file_in_its_place_is_refused(home: Path, dangling: bool) ->
         location.write_text("")
     with pytest.raises(RuntimeDirectoryUnsafe, match="is not a directory"):
         config.runtime_directory(home, os.getuid())
-
-
-def test_the_shipped_file_has_the_settings_and_their_descriptions() -> None:
-    shipped = (Path(__file__).parents[4] / "config/ai-session.toml").read_text()
-    assert config.render(config.defaults(), origins={}).rstrip() in shipped
