@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -173,14 +173,16 @@ def by_name(exported: Mapping[str, Any]) -> dict[str, Tool]:
     """Return the tools that the files named by ``exported`` export, by name. Raises ConfigInvalid."""
     found: dict[str, Tool] = {}
     for file, tools in exported.items():
-        if not isinstance(tools, tuple):
+        if not isinstance(tools, (tuple, list)):
             raise ConfigInvalid(
-                f"PLUGIN of tools/{file}.py is not a tuple", suggestion="write PLUGIN = (Tool(…),), with the comma"
+                f"PLUGIN of the tools plug-in {file!r} is not a tuple",
+                suggestion="write PLUGIN = (Tool(…),), with the comma",
             )
-        for tool in cast("tuple[Tool, ...]", tools):
+        for tool in cast("Sequence[Tool]", tools):
             if tool.name in found:
                 raise ConfigInvalid(
-                    f"tools/{file}.py exports {tool.name}, as another file does", suggestion="give it another name"
+                    f"the tools plug-in {file!r} exports {tool.name}, as another one does",
+                    suggestion="give the tool another name",
                 )
             found[tool.name] = tool
     return dict(sorted(found.items()))

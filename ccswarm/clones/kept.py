@@ -62,7 +62,7 @@ def list_kept(root: Path, unfinished: Collection[str] = ()) -> list[KeptClones]:
 
 def note_end(root: Path, run: str) -> None:
     """Count the age of a run's clones from now on: it may have waited for a person for as long as they are kept."""
-    for path in root.glob(f"{run}*"):
+    for path in (root / run, *root.glob(f"{run}-*")):
         with suppress(OSError):
             os.utime(path)
 

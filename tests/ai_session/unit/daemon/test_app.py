@@ -12,15 +12,16 @@ from ai_session.errors import ConfigInvalid
 (TOOL, *_) = installed_tools().values()
 
 
-def test_tools_are_found_by_their_names() -> None:
-    assert by_name({"one": (TOOL,)}) == {TOOL.name: TOOL}
+@pytest.mark.parametrize("several", [tuple, list])
+def test_tools_are_found_by_their_names(several: type[tuple[Any, ...] | list[Any]]) -> None:
+    assert by_name({"one": several([TOOL])}) == {TOOL.name: TOOL}
 
 
 @pytest.mark.parametrize(
     ("exported", "problem", "advice"),
     [
-        ({"one": TOOL}, "tools/one.py is not a tuple", "with the comma"),
-        ({"one": (TOOL,), "two": (TOOL,)}, f"tools/two.py exports {TOOL.name}", "another name"),
+        ({"one": TOOL}, "tools plug-in 'one' is not a tuple", "with the comma"),
+        ({"one": (TOOL,), "two": (TOOL,)}, f"tools plug-in 'two' exports {TOOL.name}", "another name"),
     ],
 )
 def test_what_is_no_set_of_tools_is_named(exported: dict[str, Any], problem: str, advice: str) -> None:

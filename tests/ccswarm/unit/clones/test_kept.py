@@ -75,11 +75,11 @@ def test_what_an_agent_did_after_its_work_was_collected_is_not_lost(tmp_path: Pa
 
 
 def test_what_waited_for_a_person_is_kept_as_long_as_anything_after_its_run_has_ended(root: Path) -> None:
-    for name in ("run_1", "run_1-part", "run_2"):
+    for name in ("run_1", "run_1-part", "run_10"):
         (root / name / "t.1").mkdir(parents=True)
         os.utime(root / name, (0, 0))
     note_end(root, "run_1")
-    assert expire(root, [], 7, 0, {}) == ["run_2"]
+    assert expire(root, [], 7, 0, {}) == ["run_10"]
 
 
 def test_sizes_are_counted_once(root: Path) -> None:
