@@ -114,7 +114,7 @@ def prepare_for_all_workers() -> None:
         gc.freeze()
     if forked := sys.modules.get("tests.support.forked"):
         for package in ("ai_session", "ccswarm"):
-            forked.parent(package)
+            forked.parent(package, forked.STARTER)
 
 
 @pytest.fixture(scope="session")

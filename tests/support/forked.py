@@ -108,10 +108,10 @@ STARTER = os.getpid()
 
 
 @cache
-def parent(package: str, _starter: int = STARTER) -> socket.socket:
+def parent(package: str, _starter: int, /) -> socket.socket:
     """Return the socket of the process that forks for all tests, so without a HOME. It ends with its starter.
 
-    All workers share that of the process that they are forked from; another one has a worker's pid as its starter.
+    All workers share that of STARTER, from which they are forked; another one has a worker's pid as its starter.
     """
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     with theirs:
