@@ -72,9 +72,8 @@ async def test_a_killed_server_loses_its_terminals_and_the_next_open_starts_anot
         await owned.terminal.resize(30, 90)
         assert await owned.terminal.capture() is None
         await owned.close()
-    owned = await either.sh("echo again")
-    assert await owned.ended() == ExitStatus(code=0)
-    assert owned.output == b"again\r\n"
+    owned = await either.sh("echo again; exec cat")  # through tmux alone, what precedes an end may be lost
+    assert await owned.shows(b"\n") == b"again\r\n"
     assert backend(either).server.pid != old
     await owned.close()
 
@@ -134,12 +133,13 @@ async def test_input_is_exact_also_through_tmux(either: BackendSetup) -> None:
     wanted = (
         b"-f ; {} ~ $HOME #{x} %if \\ \" '\n" + random.Random(7).randbytes(200000) + b"\0\0" + bytes(range(256)) * 3
     )
-    owned = await either.sh(f"stty raw -echo; printf ready; head -c {len(wanted)} >'{either.runtime}/got'; printf done")
+    got = either.runtime / "got"
+    owned = await either.sh(f"stty raw -echo; printf ready; head -c {len(wanted)} >'{got}'; printf done; exec cat")
     await owned.shows(b"ready")
     for start in range(0, len(wanted), 50001):
         owned.terminal.write(wanted[start : start + 50001])
     await owned.shows(b"done")
-    assert (either.runtime / "got").read_bytes() == wanted
+    assert got.read_bytes() == wanted
     await owned.close()
 
 
