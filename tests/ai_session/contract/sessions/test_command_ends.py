@@ -30,7 +30,8 @@ from ai_session.tools.sessions import OneSession, get_session_info
 from tests.ai_session.support.sessions import request, runtime_directory, spin, successor, until, workspace
 from tests.support.bounds import BOUND_SECONDS
 
-pytestmark = [pytest.mark.anyio, pytest.mark.corners]
+pytestmark = [pytest.mark.anyio, pytest.mark.corners, pytest.mark.either("backend")]
+any_shell = pytest.mark.either("caller")
 
 NOWHERE: Any = None
 SHELLS = ("bash", "zsh", "dash", "fish", "mksh")
@@ -94,9 +95,10 @@ async def caller(request: pytest.FixtureRequest, backend: str, home: Path) -> As
         await manager.stop()
 
 
+# fish has no such exec, and zsh reads its terminal whatever its input is.
+@any_shell
+@pytest.mark.parametrize("caller", ["bash", "dash", "mksh"], indirect=True)
 async def test_a_command_that_meets_the_end_of_its_shell_is_refused(caller: Caller, home: Path) -> None:
-    if caller.shell in ("fish", "zsh"):
-        return  # the one has no such exec, the other reads its terminal whatever its input is
     facts = await caller.execute("exec </dev/null")
     assert (facts["status"], facts["exit_code"]) == ("finished", 0)
     assert "shell has ended" in facts["note"]
@@ -107,6 +109,7 @@ async def test_a_command_that_meets_the_end_of_its_shell_is_refused(caller: Call
     assert all(record.exit_code is None for record in caller.session.history.all() if "ran" in record.command)
 
 
+@any_shell
 async def test_a_command_that_meets_a_shell_told_to_exit_is_refused(caller: Caller, home: Path) -> None:
     caller.session.send(b"exit 3\n")
     with pytest.raises(SessionExited, match="exit status 3"):
@@ -115,6 +118,7 @@ async def test_a_command_that_meets_a_shell_told_to_exit_is_refused(caller: Call
     assert await caller.state() == "exited"
 
 
+@any_shell
 async def test_a_command_that_ends_the_shell_says_so_itself(caller: Caller) -> None:
     command = "exit 3" if caller.shell == "fish" else "set -e; (exit 3)"
     facts = await caller.execute(command)
@@ -127,6 +131,7 @@ async def test_a_command_that_ends_the_shell_says_so_itself(caller: Caller) -> N
     assert "shell has ended" in again["note"]
 
 
+@any_shell
 async def test_a_signal_that_ends_the_shell_is_how_its_command_ended(caller: Caller) -> None:
     """The shell's own last word would be the status before."""
     process = "$fish_pid" if caller.shell == "fish" else "$$"
@@ -136,6 +141,7 @@ async def test_a_signal_that_ends_the_shell_is_how_its_command_ended(caller: Cal
     assert await caller.state() == "exited"
 
 
+@any_shell
 @pytest.mark.parametrize(("ending", "code"), [("kill -USR1 $$", 128 + signal.SIGUSR1), ("exit 3", 3)])
 async def test_how_the_shell_ended_is_how_the_line_typed_last_ended(caller: Caller, ending: str, code: int) -> None:
     process = "$fish_pid" if caller.shell == "fish" else "$$"
@@ -166,6 +172,7 @@ async def test_settings_of_the_terminal_that_take_no_line_are_undone_and_said(ca
     assert before["output"].strip() == caller.session.cwd
 
 
+@any_shell
 async def test_jobs_have_the_numbers_of_typed_ones(caller: Caller) -> None:
     started = "sleep 100 &" if caller.shell == "fish" else "cd /usr\nsleep 100 &\necho on"
     first = "1\t" if caller.shell == "fish" else "[1]"
@@ -201,6 +208,7 @@ async def test_a_typed_command_has_a_record_and_a_wait_of_its_own(caller: Caller
     assert (await caller.execute("echo next"))["output"] == "next\n"
 
 
+@any_shell
 @pytest.mark.parametrize("ends", ["before", "after", "with its shell"])
 async def test_a_next_daemon_knows_what_became_of_a_typed_command(caller: Caller, home: Path, ends: str) -> None:
     await caller.execute("echo earlier; kept=1" if caller.shell != "fish" else "echo earlier; set kept 1")
@@ -227,6 +235,7 @@ async def test_a_next_daemon_knows_what_became_of_a_typed_command(caller: Caller
         assert (await caller.read(command_id=sent["command_id"]))["exit_code"] == 5
 
 
+@any_shell
 async def test_a_typed_line_that_asks_is_answered_and_ends_once(caller: Caller) -> None:
     sent = await caller.send("read x; echo got:$x\n")
     await until(caller.session, lambda: caller.session.at.human_line or not caller.session.shell.line_editor)
@@ -248,6 +257,7 @@ async def test_several_typed_lines_are_one_command_that_ends_with_the_last(calle
         assert caller.session.state() is SessionState.READY
 
 
+@any_shell
 async def test_a_typed_command_can_be_interrupted(caller: Caller) -> None:
     await caller.send("sleep 1000\n")
     await caller.read(wait_for="finish", timeout_seconds=0.2)
@@ -256,6 +266,7 @@ async def test_a_typed_command_can_be_interrupted(caller: Caller) -> None:
     assert (await caller.execute("echo next"))["output"] == "next\n"
 
 
+@any_shell
 async def test_a_typed_end_of_the_shell_is_the_end_of_what_was_typed(caller: Caller) -> None:
     await caller.execute("echo earlier")
     await caller.send("exit 4\n")
@@ -264,6 +275,7 @@ async def test_a_typed_end_of_the_shell_is_the_end_of_what_was_typed(caller: Cal
     assert await caller.state() == "exited"
 
 
+@any_shell
 async def test_half_a_line_is_no_command_until_it_is_ended(caller: Caller) -> None:
     earlier = await caller.execute("echo earlier")
     assert (await caller.send("echo ha"))["command_id"] == "all"
@@ -275,6 +287,7 @@ async def test_half_a_line_is_no_command_until_it_is_ended(caller: Caller) -> No
     assert (last.command, last.exit_code) == ("echo half", 0)
 
 
+@any_shell
 async def test_a_pattern_sees_the_blank_that_a_prompt_ends_in(caller: Caller) -> None:
     await caller.execute("echo earlier")
     offset = caller.session.log.end
@@ -286,6 +299,7 @@ async def test_a_pattern_sees_the_blank_that_a_prompt_ends_in(caller: Caller) ->
     assert (facts["waited"], facts["matches"]) == ("pattern", 1)
 
 
+@any_shell
 async def test_what_runs_on_in_the_background_is_named_where_it_may_print(caller: Caller, home: Path) -> None:
     fifo = home / "fifo"
     os.mkfifo(fifo)
@@ -298,6 +312,7 @@ async def test_what_runs_on_in_the_background_is_named_where_it_may_print(caller
     assert (await caller.execute("echo quiet")).get("note", "") == ""
 
 
+@any_shell
 async def test_what_runs_on_in_the_background_is_named_beside_typed_lines(caller: Caller, home: Path) -> None:
     fifo = home / "fifo"
     os.mkfifo(fifo)
@@ -313,6 +328,7 @@ async def test_what_runs_on_in_the_background_is_named_beside_typed_lines(caller
     assert "earlier commands" not in (await caller.read(wait_for="finish")).get("note", "")
 
 
+@any_shell
 async def test_what_was_printed_at_the_prompt_is_no_part_of_the_next_output(caller: Caller, home: Path) -> None:
     fifo = home / "fifo"
     os.mkfifo(fifo)
@@ -330,9 +346,8 @@ async def test_what_was_printed_at_the_prompt_is_no_part_of_the_next_output(call
         assert "late_output" not in await caller.execute("echo quiet")
 
 
+@pytest.mark.parametrize("caller", ["bash"], indirect=True)  # zsh waits for them, the others have none
 async def test_a_process_substitution_is_named_with_its_command(caller: Caller, home: Path) -> None:
-    if caller.shell != "bash":
-        return  # zsh waits for them, the others have none
     os.mkfifo(home / "fifo")
     first = await caller.execute(f"seq 5 | tee >(cat {home}/fifo; wc -l) >/dev/null")
     second = await caller.execute(f"echo go >{home}/fifo; read -t 0.5 x; echo own")
@@ -349,6 +364,7 @@ def children(session: Session) -> list[str]:
     return names
 
 
+@any_shell
 async def test_commands_that_leave_nothing_behind_get_no_notes(caller: Caller) -> None:
     holder = caller.session.holder
     for command in ("seq 3 | cat", "echo $(echo x)", "sh -c 'exit 0'", "sleep 1000 >/dev/null 2>&1 &", "echo last"):

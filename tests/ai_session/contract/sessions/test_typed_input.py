@@ -21,7 +21,8 @@ from ai_session.sessions.spec import NewSession, SessionDefaults
 from ai_session.system.terminal_device import unread_bytes
 from tests.ai_session.support.sessions import Result, run, runtime_directory, spin, until, workspace
 
-pytestmark = [pytest.mark.anyio, pytest.mark.corners]
+pytestmark = [pytest.mark.anyio, pytest.mark.corners, pytest.mark.either("backend")]
+any_shell = pytest.mark.either("session")
 
 SHELLS = ("bash", "zsh", "dash", "fish", "mksh")
 READ = "read x; echo got:$x\n"
@@ -73,6 +74,7 @@ def reads_on(session: Session) -> bool:
     return reads and not terminal.unsent and not unread_bytes(terminal.tty)
 
 
+@any_shell
 @pytest.mark.parametrize("at_once", [True, False])
 async def test_a_builtin_that_a_person_started_gets_no_command(session: Session, at_once: bool) -> None:
     session.send(READ.encode())
@@ -87,12 +89,14 @@ async def test_a_builtin_that_a_person_started_gets_no_command(session: Session,
     assert await run(session, "echo agent") == Result("agent\n", 0, "finished")
 
 
+@any_shell
 async def test_what_was_typed_ahead_is_run_before_a_command(session: Session, home: Path) -> None:
     session.send(f"cd {home}; touch here\n".encode())
     assert await run(session, "pwd") == Result(f"{home}\n", 0, "finished")
     assert (home / "here").exists()
 
 
+@any_shell
 async def test_several_lines_with_their_answers_leave_the_session_usable(session: Session) -> None:
     for answer in (b"one", b"two"):
         session.send(READ.encode())
@@ -136,7 +140,11 @@ async def test_a_half_typed_line_is_dropped_and_the_answer_says_which(session: S
 
 @pytest.mark.parametrize(
     ("session", "without"),
-    [("zsh", "unsetopt zle"), ("zsh", "exec zsh -f +Z"), ("bash", "exec bash --norc --noediting")],
+    [
+        pytest.param("zsh", "unsetopt zle", marks=pytest.mark.torture),
+        ("zsh", "exec zsh -f +Z"),
+        ("bash", "exec bash --norc --noediting"),
+    ],
     indirect=["session"],
 )
 async def test_without_a_line_editor_a_half_typed_line_is_dropped_as_well(
@@ -154,6 +162,7 @@ async def test_without_a_line_editor_a_half_typed_line_is_dropped_as_well(
     assert not (home / "half").exists()
 
 
+@any_shell
 async def test_answers_to_a_command_leave_the_session_free(session: Session) -> None:
     for _ in range(2):
         running = await session.begin("read x; read y; echo $x-$y", command_id="cmd")
@@ -164,6 +173,7 @@ async def test_answers_to_a_command_leave_the_session_free(session: Session) -> 
     assert await run(session, "echo agent") == Result("agent\n", 0, "finished")
 
 
+@any_shell
 async def test_a_line_typed_after_an_interrupted_command_ends(session: Session) -> None:
     for code in (3, 0):
         running = await session.begin("sleep 1000", command_id="cmd")
@@ -176,10 +186,11 @@ async def test_a_line_typed_after_an_interrupted_command_ends(session: Session) 
             assert (typed.record.status, typed.record.exit_code) == ("finished", number)
 
 
+@pytest.mark.parametrize("times", [4, pytest.param(12, marks=pytest.mark.torture)])
 @pytest.mark.parametrize("session", ["bash"], indirect=True)
-async def test_a_line_ends_where_the_prompt_asks_the_terminal_for_the_cursor(session: Session) -> None:
+async def test_a_line_ends_where_the_prompt_asks_the_terminal_for_the_cursor(session: Session, times: int) -> None:
     await run(session, r"""PROMPT_COMMAND='printf "\e[6n"; read -sdR x'""")
-    for code in range(3, 15):
+    for code in range(3, 3 + times):
         assert await run(session, "echo agent") == Result("agent\n", 0, "finished")
         typed = await session.send_lines(f"sh -c 'exit {code}'\n".encode(), "typed")
         assert typed is not None
@@ -187,6 +198,7 @@ async def test_a_line_ends_where_the_prompt_asks_the_terminal_for_the_cursor(ses
         assert (typed.record.status, typed.record.exit_code) == ("finished", code)
 
 
+@any_shell
 async def test_a_program_that_a_person_runs_makes_the_session_busy(session: Session) -> None:
     session.send(b"sleep 1000\n")
     with pytest.raises(SessionBusy, match="sleep"):
@@ -195,6 +207,7 @@ async def test_a_program_that_a_person_runs_makes_the_session_busy(session: Sess
     assert await run(session, "echo agent") == Result("agent\n", 0, "finished")
 
 
+@any_shell
 async def test_a_session_is_ready_when_its_prompt_is_back(session: Session) -> None:
     session.send(READ.encode())
     await line_runs(session)
