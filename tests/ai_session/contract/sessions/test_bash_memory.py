@@ -47,8 +47,9 @@ async def manager(home: Path) -> AsyncIterator[SessionManager]:
     await manager.stop()
 
 
+@pytest.mark.parametrize("times", [1, pytest.param(2, marks=pytest.mark.torture)])
 @pytest.mark.parametrize("shell", ["bash", "sh"])
-async def test_no_text_damages_the_shell(manager: SessionManager, shell: str, home: Path) -> None:
+async def test_no_text_damages_the_shell(manager: SessionManager, shell: str, times: int, home: Path) -> None:
     (home / "sh").symlink_to("/bin/bash")
     # Whoever checks its memory from its first moment on is the shell itself; what it starts need not.
     checked = home / shell if shell == "sh" else home / "bash"
@@ -57,7 +58,7 @@ async def test_no_text_damages_the_shell(manager: SessionManager, shell: str, ho
         checked.chmod(0o700)
     session = await manager.create(request(shell=str(checked)))
     await run(session, "unset LD_PRELOAD; kept=1")
-    for text in CUT_OFF * 2:
+    for text in CUT_OFF * times:
         result = await run(session, text)
         assert (result.exit_code, result.status) == (2, "finished"), text
         assert "ran" not in result.output

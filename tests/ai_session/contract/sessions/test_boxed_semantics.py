@@ -36,23 +36,29 @@ def cases(shell: str, level: SandboxLevel) -> list[Case]:
     ]
 
 
-DAILY = {
-    ("pty", SandboxLevel.BWRAP): ("dash", "busybox"),
-    ("tmux", SandboxLevel.LANDLOCK): ("zsh",),
-}
-"""Those of whom this kind of box asks something special; every shell in every kind is minutes, and torture."""
-BOXES = [
-    pytest.param(
-        *(backend, level, shell), marks=() if shell in DAILY.get((backend, level), ()) else pytest.mark.torture
-    )
-    for backend, level, shell in itertools.product(plugins.names("ai_session.backends"), MANAGERS, SHELLS)
-]
+BOXES = list(itertools.product(plugins.names("ai_session.backends"), MANAGERS, SHELLS))
+ASKED = (
+    ("pty", SandboxLevel.BWRAP, "dash"),
+    ("pty", SandboxLevel.BWRAP, "busybox"),
+    ("tmux", SandboxLevel.LANDLOCK, "zsh"),
+)
+"""Those of whom this kind of box asks something special: who has the terminal."""
 
 
-@pytest.mark.parametrize(("backend", "level", "shell"), BOXES)
-async def test_all_cases(backend: str, level: SandboxLevel, shell: str, home: Path) -> None:
+async def play_in_box(backend: str, level: SandboxLevel, home: Path, shell: str, played: list[Case]) -> None:
     assert shutil.which(shell), f"{shell} is not installed"
     runtime = runtime_directory(home)
     prepare(workspace(home))
     manager = MANAGERS[level](runtime, SessionDefaults(backend=backend, user_rc=False, shell=shell))
-    assert not (wrong := await play_all(manager, cases(shell, level), workspace(home))), "\n".join(wrong)
+    assert not (wrong := await play_all(manager, played, workspace(home))), "\n".join(wrong)
+
+
+@pytest.mark.parametrize(("backend", "level", "shell"), ASKED)
+async def test_cases_of_the_terminal(backend: str, level: SandboxLevel, shell: str, home: Path) -> None:
+    await play_in_box(backend, level, home, shell, [case for case in cases(shell, level) if case.keys])
+
+
+@pytest.mark.torture
+@pytest.mark.parametrize(("backend", "level", "shell"), BOXES)
+async def test_all_cases(backend: str, level: SandboxLevel, shell: str, home: Path) -> None:
+    await play_in_box(backend, level, home, shell, cases(shell, level))

@@ -18,13 +18,12 @@ pytestmark = pytest.mark.anyio
 AT_ONCE = 8
 """Sessions at a time: those that find out what became of a command mostly wait."""
 
-WENT_WRONG = {
-    "bash": ("readonly __ais_r", "declare -i __ais_J=0", "declare -n __ais_z=HOME", "__ais_s() { :; }"),
-    "zsh": ("alias -g eval=false", "__ais_0=7", "typeset -i __ais_j=0", "disable builtin"),
-    "dash": ("alias __ais_b=false", "__ais_K=7"),
-    "mksh": ("readonly __ais_J", "typeset -i __ais_a=0", "print() { :; }"),
-    "busybox": ("unset __ais_K",),
-    "fish": ("function __ais_b; end", "set -e __ais_f"),
+KINDS = {
+    "bash": ("readonly __ais_r", "declare -n __ais_z=HOME"),
+    "zsh": ("alias -g eval=false", "disable builtin"),
+    "dash": ("alias __ais_b=false",),
+    "mksh": ("typeset -i __ais_a=0",),
+    "fish": ("set -e __ais_f",),
 }
 
 
@@ -50,7 +49,7 @@ async def played(backend: str, home: Path, cases: list[tuple[str, str]]) -> list
 @pytest.mark.either("backend")
 @pytest.mark.parametrize("backend", plugins.names("ai_session.backends"))
 async def test_names_that_were_ruined(backend: str, home: Path) -> None:
-    assert not await played(backend, home, [(shell, ruin) for shell, all_ in WENT_WRONG.items() for ruin in all_])
+    assert not await played(backend, home, [(shell, ruin) for shell, all_ in KINDS.items() for ruin in all_])
 
 
 @pytest.mark.torture

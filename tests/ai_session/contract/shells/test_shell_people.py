@@ -49,6 +49,7 @@ def test_half_typed_line_is_cleared_not_executed(plugin: str, mode: str, home: P
         session.close()
 
 
+@pytest.mark.either("plugin")
 @pytest.mark.parametrize("plugin", SHELLS)
 def test_line_typed_by_a_person_is_reported(plugin: str, home: Path) -> None:
     session = start(plugin, home)
@@ -68,6 +69,7 @@ def test_line_typed_by_a_person_is_reported(plugin: str, home: Path) -> None:
         session.close()
 
 
+@pytest.mark.either("plugin")
 @pytest.mark.parametrize("plugin", SHELLS)
 def test_no_bell_rings(plugin: str, home: Path) -> None:
     session = start(plugin, home)
@@ -102,6 +104,7 @@ def test_streams_from_and_to_files(plugin: str, home: Path) -> None:
         session.close()
 
 
+@pytest.mark.either("plugin")
 @pytest.mark.parametrize("plugin", SHELLS)
 def test_header_can_be_read_back_and_does_no_harm(plugin: str, home: Path) -> None:
     session = start(plugin, home)
@@ -158,6 +161,7 @@ def test_title_stands_in_the_place_of_the_trigger(plugin: str, lines: int, home:
         session.close()
 
 
+@pytest.mark.either("plugin")
 @pytest.mark.parametrize("plugin", SH_LIKE)
 def test_trace_shows_the_command_alone(plugin: str, home: Path) -> None:
     session = start(plugin, home)
@@ -200,6 +204,7 @@ def test_hooks_and_functions_of_ours_survive_being_replaced(plugin: str, home: P
         session.close()
 
 
+@pytest.mark.either("plugin")
 @pytest.mark.parametrize("plugin", SHELLS)
 def test_probe_ends_an_aborted_command_whose_hooks_are_gone(plugin: str, home: Path) -> None:
     gone = {
@@ -252,6 +257,7 @@ STRESSED = [
 ]
 
 
+@pytest.mark.either("executable")
 @pytest.mark.parametrize("count", COMMANDS)
 @pytest.mark.parametrize(("plugin", "executable"), STRESSED)
 def test_many_commands_none_wrong(plugin: str, executable: str, count: int, home: Path) -> None:

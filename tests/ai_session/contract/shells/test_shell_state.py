@@ -58,6 +58,7 @@ def test_state_is_private_and_holds_nothing_of_ours(plugin: str, home: Path) -> 
         session.close()
 
 
+@pytest.mark.either("plugin")
 @pytest.mark.parametrize("plugin", SHELLS)
 def test_torn_state_is_not_read(plugin: str, home: Path) -> None:
     session = start(plugin, home)
@@ -72,6 +73,7 @@ def test_torn_state_is_not_read(plugin: str, home: Path) -> None:
         session.close()
 
 
+@pytest.mark.either("plugin")
 @pytest.mark.parametrize("plugin", SH_LIKE)
 def test_death_by_set_e_keeps_state_and_exit_code(plugin: str, home: Path) -> None:
     session = start(plugin, home)
@@ -110,6 +112,7 @@ def test_exit_trap_of_the_person_runs_and_the_end_is_reported(plugin: str, where
         session.close()
 
 
+@pytest.mark.either("plugin")
 @pytest.mark.parametrize("plugin", SH_LIKE)
 def test_exit_trap_taken_back_is_not_run(plugin: str, home: Path) -> None:
     session = start(plugin, home)
@@ -146,6 +149,7 @@ def test_only_what_people_type_is_in_their_history(plugin: str, executable: str,
         session.close()
 
 
+@pytest.mark.either("plugin")
 @pytest.mark.parametrize("plugin", SHELLS)
 def test_without_start_files_the_history_is_left_alone(plugin: str, home: Path) -> None:
     for name in (".bash_history", ".zsh_history", ".sh_history"):
@@ -172,6 +176,7 @@ def test_children_never_learn_the_nonce(plugin: str, home: Path) -> None:
         session.close()
 
 
+@pytest.mark.either("plugin")
 @pytest.mark.parametrize("plugin", SHELLS)
 def test_shell_that_replaced_itself_reports_again(plugin: str, home: Path) -> None:
     session = start(plugin, home)
