@@ -68,6 +68,7 @@ async def test_output_arrives_byte_for_byte(here: BackendSetup, home: Path) -> N
     await owned.close()
 
 
+@pytest.mark.either("here")
 async def test_output_without_line_end_and_long_lines(here: BackendSetup) -> None:
     owned = await here.sh("stty -opost; head -c 1000000 /dev/zero | tr '\\0' x; printf 'no end'")
     await owned.ended()
@@ -85,6 +86,7 @@ async def test_a_paste_arrives_byte_for_byte(here: BackendSetup) -> None:
     await owned.close()
 
 
+@pytest.mark.either("here")
 async def test_a_paste_that_is_echoed_does_not_deadlock(here: BackendSetup, home: Path) -> None:
     wanted = b"".join(b"%07d\n" % number for number in range(40000))
     script = f"stty -icanon -opost; echo ready; head -c {len(wanted)} | sha256sum >'{home}/sum'; echo done"
@@ -157,7 +159,7 @@ async def test_exit_status(here: BackendSetup, script: str, status: ExitStatus) 
     assert owned.exits == [status]
 
 
-@pytest.mark.parametrize("times", [8, pytest.param(30, marks=pytest.mark.torture)])
+@pytest.mark.parametrize("times", [4, pytest.param(30, marks=pytest.mark.torture)])
 async def test_exit_comes_once_and_after_the_last_byte(here: BackendSetup, times: int) -> None:
     for number in range(times):
         size = random.Random(number).randrange(1, 40000)
@@ -170,6 +172,7 @@ async def test_exit_comes_once_and_after_the_last_byte(here: BackendSetup, times
         assert len(owned.exits) == 1
 
 
+@pytest.mark.either("here")
 async def test_exit_is_known_while_the_terminal_is_held(here: BackendSetup) -> None:
     owned = await here.sh("trap '' HUP; sleep 1000 & echo pid=$!; exit 3")
     assert await owned.ended() == ExitStatus(code=3)
@@ -189,6 +192,7 @@ async def test_exit_is_known_while_something_floods_the_terminal(here: BackendSe
     await ended(int(output.split(b"pid=")[1].split()[0]))
 
 
+@pytest.mark.either("here")
 async def test_a_child_may_close_its_terminal_for_a_while(here: BackendSetup, home: Path) -> None:
     os.mkfifo(home / "gate")
     script = f"echo before; exec <&- >&- 2>&-; read x <'{home}/gate'; exec <>/dev/tty >&0 2>&0; echo after; exit 6"
@@ -222,6 +226,7 @@ async def test_environment_is_exactly_the_one_given(here: BackendSetup) -> None:
     await owned.close()
 
 
+@pytest.mark.either("here")
 async def test_a_given_term_is_kept_where_the_terminal_is_not_its_own(here: BackendSetup) -> None:
     owned = await here.sh("echo TERM=$TERM", env={"PATH": "/bin", "TERM": "vt100"})
     await owned.ended()
@@ -258,6 +263,7 @@ async def test_child_inherits_no_descriptor(here: BackendSetup) -> None:
     await owned.close()
 
 
+@pytest.mark.either("here")
 async def test_working_directory(here: BackendSetup, home: Path) -> None:
     folder = home / 'it\'s a "földer" $HOME #{x} %d'
     folder.mkdir()
@@ -275,6 +281,7 @@ async def test_arguments_are_passed_unchanged(here: BackendSetup) -> None:
     await owned.close()
 
 
+@pytest.mark.either("here")
 async def test_a_directory_that_cannot_be_entered(here: BackendSetup, home: Path) -> None:
     (home / "file").touch()
     for path in ("/no/such/place", str(home / "file")):
@@ -284,6 +291,7 @@ async def test_a_directory_that_cannot_be_entered(here: BackendSetup, home: Path
     await works(here)
 
 
+@pytest.mark.either("here")
 async def test_a_program_that_cannot_be_started(here: BackendSetup, home: Path) -> None:
     (home / "file").touch()
     for path in ("/no/such/program", str(home / "file")):
@@ -300,7 +308,8 @@ async def works(here: BackendSetup) -> None:
     await owned.close()
 
 
-@pytest.mark.parametrize("many", [20, pytest.param(50, marks=pytest.mark.torture)])
+@pytest.mark.either("here")
+@pytest.mark.parametrize("many", [8, pytest.param(50, marks=pytest.mark.torture)])
 async def test_many_at_once(here: BackendSetup, many: int) -> None:
     async with asyncio.timeout(BOUND_SECONDS):
         everyone = await asyncio.gather(*(here.sh(f"read x; echo {number} $x") for number in range(many)))
@@ -347,6 +356,7 @@ async def test_running_out_of_descriptors_hurts_only_what_is_opened(here: Backen
     await other.close()
 
 
+@pytest.mark.either("here")
 async def test_descriptors_return_to_where_they_were(here: BackendSetup) -> None:
     await works(here)
     before = open_descriptors()

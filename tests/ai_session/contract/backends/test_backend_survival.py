@@ -21,7 +21,7 @@ from tests.support.process_ends import ended
 
 pytestmark = [pytest.mark.anyio, pytest.mark.corners]
 
-LINES = 6000
+LINES = 4000
 COUNT = f'stty -opost -echo; i=0; while [ $i -lt {LINES} ]; do i=$((i+1)); echo "line $i of some length"; done'
 COUNTED = b"".join(b"line %d of some length\n" % number for number in range(1, LINES + 1))
 ATTEMPTS = [2, pytest.param(6, marks=pytest.mark.torture)]
@@ -46,6 +46,7 @@ def keepers(here: BackendSetup) -> list[int]:
     return found
 
 
+@pytest.mark.either("here")
 async def test_there_is_nothing_to_adopt_at_first(here: BackendSetup) -> None:
     assert list(await here.backend.adopt()) == []
     await here.backend.stop()
@@ -134,7 +135,7 @@ async def test_a_killed_owner_loses_nothing(here: BackendSetup, phase: str, atte
         await again.close()
 
 
-@pytest.mark.parametrize("attempts", ATTEMPTS)
+@pytest.mark.parametrize("attempts", [1, pytest.param(6, marks=pytest.mark.torture)])
 async def test_an_owner_killed_at_any_moment_loses_nothing(here: BackendSetup, attempts: int) -> None:
     for attempt in range(attempts):
         await here.backend.aclose()
@@ -157,7 +158,7 @@ async def kill_keepers(here: BackendSetup) -> None:
             await ended(pid)
 
 
-@pytest.mark.parametrize("attempts", ATTEMPTS)
+@pytest.mark.parametrize("attempts", [1, pytest.param(6, marks=pytest.mark.torture)])
 async def test_a_killed_keeper(here: BackendSetup, attempts: int) -> None:
     for _ in range(attempts):
         owned = await here.sh(f"{COUNT}; echo done; read x; echo $x; exit 3")
@@ -257,6 +258,7 @@ async def test_stop_ends_everything(here: BackendSetup) -> None:
     assert await fresh.ended() == ExitStatus(code=0)
 
 
+@pytest.mark.either("here")
 async def test_keeper_holds_nothing_of_its_starter(here: BackendSetup) -> None:
     await (await here.sh("true")).close()
     for pid in keepers(here):
@@ -266,6 +268,7 @@ async def test_keeper_holds_nothing_of_its_starter(here: BackendSetup) -> None:
             assert not os.readlink(f"/proc/{pid}/fd/{number}").startswith(("pipe", "/dev/pts"))
 
 
+@pytest.mark.either("here")
 async def test_an_open_nobody_waits_for_leaves_nothing(here: BackendSetup) -> None:
     await (await here.sh("true")).close()
     for turns in range(12):
