@@ -384,7 +384,7 @@ def test_a_session_without_a_box_cannot_answer_for_its_person(daemon_home: Path)
         opened(peer, {})
         assert ran(peer, "echo $X") == "consent_needed"
         (question,) = waiting(daemon_home)
-        for dressed in ("", "env -u AI_SESSION_ID ", "setsid -w env -i HOME=$HOME "):
+        for dressed in ("", "setsid -w env -i HOME=$HOME "):
             command = f"{dressed}{line} approve {question['question_id']} --always; true"
             assert ran(peer, command) == "consent_needed"
             asked = next(q for q in waiting(daemon_home) if q["question_id"] != question["question_id"])

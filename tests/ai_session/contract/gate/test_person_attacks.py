@@ -16,6 +16,7 @@ from tests.ai_session.support import asking
 from tests.ai_session.support.asking import client, error_of, greet
 from tests.ai_session.support.mcp_client import BOUND_SECONDS, Message, stop_daemons
 from tests.conftest import new_home
+from tests.support.products import first
 from tests.support.ssh_host import ROOT, SshHost, ssh_host, verb
 
 CONFIG = """
@@ -105,7 +106,11 @@ def question_id(module_home: Path) -> Iterator[str]:
         subprocess.run(["tmux", "-L", tmux_socket(), "kill-server"], check=False, capture_output=True)
 
 
-@pytest.mark.parametrize("way", WAYS)
+KINDS = ("as it is", "setsid", "an orphan with a terminal", "tmux window", "named as a way in", "ssh with a terminal")
+"""Without a terminal, detached, with one of its own, in a multiplexer, disguised, over ssh; at night all of each."""
+
+
+@pytest.mark.parametrize("way", first(WAYS, *KINDS))
 def test_an_agents_approval_is_refused(module_home: Path, host: SshHost, question_id: str, way: str) -> None:
     said = attacked(module_home, host, way, question_id)
     assert "answer was not accepted" in said, said

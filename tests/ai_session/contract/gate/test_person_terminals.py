@@ -12,6 +12,7 @@ from pathlib import Path
 import pexpect
 import pytest
 
+from tests.ai_session.support.command_line import CommandLine
 from tests.ai_session.support.mcp_client import BOUND_SECONDS, living_in, stop_daemons
 from tests.conftest import new_home
 from tests.support.ssh_host import ROOT, SshHost, ssh_host, verb
@@ -64,11 +65,8 @@ def test_a_window_of_this_machine_is_told_from_what_is_cut_off_from_it(module_ho
 
 
 def test_a_passphrase_is_chosen_and_changed_in_a_window_as_it_is(module_home: Path) -> None:
-    env = {**living_in(module_home), "PYTHONPATH": str(ROOT), "TERM": "xterm"}
     for _ in range(2):
-        window = pexpect.spawn(
-            "/bin/sh", ["-c", verb("person", "enrol")], env=env, timeout=BOUND_SECONDS, encoding="utf-8"
-        )  # pyright: ignore[reportArgumentType]
+        window = CommandLine(module_home, TERM="xterm").spawn("person", "enrol")
         for prompt in ("New passphrase, 10 characters or more: ", "Repeat it: "):
             window.expect_exact(prompt)
             window.sendline("correct horse")

@@ -297,13 +297,14 @@ async def test_names_are_looked_up_where_nobody_else_waits_for_them(home: Path) 
         assert status.startswith(b"HTTP/1.1 200")
 
 
-async def test_a_hundred_tunnels_at_once(home: Path) -> None:
+@pytest.mark.parametrize("many", [20, pytest.param(100, marks=pytest.mark.torture)])
+async def test_many_tunnels_at_once(home: Path, many: int) -> None:
     async with origin(home) as server, proxied([NAME], [server.tls_port]) as way:
-        answers = await asyncio.gather(*(way.get(NAME, server, f"/{n}?bytes=20000") for n in range(100)))
+        answers = await asyncio.gather(*(way.get(NAME, server, f"/{n}?bytes=20000") for n in range(many)))
         assert [len(answer) for answer in answers] == [
-            len(f"GET /{n}?bytes=20000 HTTP/1.1") + 20000 for n in range(100)
+            len(f"GET /{n}?bytes=20000 HTTP/1.1") + 20000 for n in range(many)
         ]
-        assert len(server.received) == 100
+        assert len(server.received) == many
 
 
 async def test_data_flows_both_ways_until_both_have_ended(home: Path) -> None:

@@ -165,7 +165,7 @@ async def test_the_biggest_goes_and_the_rest_stays(either: tuple[str, ...], home
         assert len(reported.said) == 1
 
 
-@pytest.mark.parametrize("given", ["150 0", "20 100"])
+@pytest.mark.parametrize("given", [pytest.param("150 0", marks=pytest.mark.torture), "20 100"])
 async def test_memory_counts_of_which_the_first_thread_has_left(
     prefix: tuple[str, ...], home: Path, given: str
 ) -> None:
@@ -214,6 +214,7 @@ async def looked(watch: ResourceWatch) -> None:
     watch.remove("witness")
 
 
+@pytest.mark.parametrize("either", [pytest.param("bwrap", marks=pytest.mark.torture), "landlock"], indirect=True)
 async def test_more_processes_than_allowed(either: tuple[str, ...], home: Path) -> None:
     async with shell(either, home) as box, watching(box.pid, Limits()) as (_, reported):
         box.type("for i in {1..60}; do sleep 1000 & done; echo started")
@@ -227,6 +228,7 @@ BOMB = 'b() { [ "$1" -gt 0 ] || exec sleep 1000; b $(($1 - 1)) & b $(($1 - 1)) &
 """A thousand processes at most, should nothing bound it."""
 
 
+@pytest.mark.parametrize("either", ["bwrap", pytest.param("landlock", marks=pytest.mark.torture)], indirect=True)
 async def test_a_fork_bomb(either: tuple[str, ...], home: Path) -> None:
     """Of root as well, whom no limit of the kernel's binds but the numbers of a namespace."""
     async with shell(either, home) as box, watching(box.pid, Limits()) as (watch, reported):
@@ -244,6 +246,7 @@ async def test_a_fork_bomb(either: tuple[str, ...], home: Path) -> None:
         assert (most == 40 + 301) == (namespace and os.geteuid() == 0 and kernel >= [6, 14])
 
 
+@pytest.mark.parametrize("either", ["bwrap", pytest.param("landlock", marks=pytest.mark.torture)], indirect=True)
 async def test_a_shell_that_is_itself_too_big_goes(either: tuple[str, ...], home: Path) -> None:
     async with shell(either, home) as box, watching(box.pid, Limits()) as (_, reported):
         box.type(f"exec {PYTHON} hold.py 150")
@@ -254,8 +257,8 @@ async def test_a_shell_that_is_itself_too_big_goes(either: tuple[str, ...], home
 
 
 async def test_a_box_that_keeps_growing_keeps_only_its_shell(prefix: tuple[str, ...], home: Path) -> None:
-    async with shell(prefix, home) as box, watching(box.pid, Limits()) as (_, reported):
-        again = f"while :; do {PYTHON} hold.py 75; done >/dev/null & " * 4
+    async with shell(prefix, home) as box, watching(box.pid, Limits(40 * MEGABYTE)) as (_, reported):
+        again = f"while :; do {PYTHON} hold.py 30; done >/dev/null & " * 4
         box.type(f"{again} wait; echo all gone")
         assert await box.line() == "all gone"
         while "all but the shell" not in await reported.next():
@@ -291,6 +294,7 @@ async def test_which_cgroup_is_delegated(delegated: Path, membership: str, contr
     assert got == (None if found is None else delegated / found)
 
 
+@pytest.mark.parametrize("either", ["bwrap", pytest.param("landlock", marks=pytest.mark.torture)], indirect=True)
 async def test_a_box_in_a_cgroup(either: tuple[str, ...], home: Path, delegated: Path) -> None:
     folder = delegated / "ours/ai-session-box"
     async with shell(either, home) as box, watching(box.pid, Limits(), delegated / "ours") as (watch, reported):

@@ -14,7 +14,7 @@ import pytest
 
 from ai_session.models import SandboxLevel
 from ai_session.sandbox.sandbox import Sandbox
-from tests.ai_session.support.box_users import MOSTLY_ORDINARY, USERS
+from tests.ai_session.support.box_users import MOSTLY_ORDINARY, MOSTLY_ROOT, USERS
 from tests.ai_session.support.boxes import BoxUser, as_user, box_user, python_inside
 
 
@@ -51,6 +51,7 @@ def test_the_probe_takes_the_strongest(uid: int, home: Path) -> None:
     assert status.reasons == ()
 
 
+@pytest.mark.torture  # test_sandbox_verb.py has a day's work
 def test_work_goes_on_inside(repository: BoxUser) -> None:
     done = repository.run("echo two > two && git add two && git commit -qm two && git log --oneline | wc -l")
     assert (done.returncode, done.stdout.strip()) == (0, "2"), done.stderr
@@ -119,7 +120,7 @@ ATTACKS = [
 Attacked = tuple[dict[str, subprocess.CompletedProcess[str]], dict[str, bytes], dict[str, bytes]]
 
 
-@pytest.fixture(scope="module", params=USERS)
+@pytest.fixture(scope="module", params=MOSTLY_ORDINARY)
 def attacked(request: pytest.FixtureRequest) -> Iterator[Attacked]:
     """What came of the attacks in one box, and what is protected, before them and afterwards."""
     with box_user(request.param) as here:
@@ -222,7 +223,7 @@ STARTER = "tr '\\0' '\\n' < /proc/1/environ; echo; echo end; env"
 Looked = tuple[BoxUser, dict[str, subprocess.CompletedProcess[str]]]
 
 
-@pytest.fixture(scope="module", params=USERS)
+@pytest.fixture(scope="module", params=MOSTLY_ROOT)
 def looked(request: pytest.FixtureRequest) -> Iterator[Looked]:
     """What was found in one box; most of it matters to root alone."""
     with box_user(request.param) as here:
@@ -338,6 +339,7 @@ def test_the_filter_is_in_force(called: subprocess.CompletedProcess[str], code: 
     assert dict(zip(FILTERED, answers, strict=True))[code] == FILTERED[code], called.stderr
 
 
+@pytest.mark.torture  # test_sandbox_verb.py has a day's work
 def test_python_works_inside(here: BoxUser) -> None:
     python, readable = python_inside()
     program = (

@@ -64,13 +64,14 @@ def link(path: str) -> str:
     return f"mkdir -p elsewhere && rm -rf {path} && ln -s $PWD/elsewhere {path}"
 
 
-@pytest.mark.parametrize("path", [".git", ".git/hooks", ".claude", "sub/.git", ".git/info"])
-def test_links_in_protected_places_are_refused(repository: BoxUser, path: str) -> None:
-    repository.sh("git init -q sub; " + link(path))
-    before = repository.files()
-    with pytest.raises(AssertionError, match=r"SandboxRefused.*symbolic link"):
-        repository.run("true")
-    assert repository.files() == before
+def test_links_in_protected_places_are_refused(repository: BoxUser) -> None:
+    repository.sh("git init -q sub; cp -a . ../sound")
+    for path in (".git", ".git/hooks", ".claude", "sub/.git", ".git/info"):
+        repository.sh(f"rm -rf .[!.]* *; cp -a ../sound/. .; {link(path)}")
+        before = repository.files()
+        with pytest.raises(AssertionError, match=r"SandboxRefused.*symbolic link"):
+            repository.run("true")
+        assert repository.files() == before
 
 
 def test_unfit_workspaces(here: BoxUser) -> None:
