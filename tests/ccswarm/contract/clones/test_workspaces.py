@@ -32,10 +32,10 @@ def project(tmp_path: Path) -> ClonedProject:
 
 async def test_work_of_two_agents_comes_back(project: ClonedProject) -> None:
     ada, bob = await project.work("ada", "b.txt", "b\n"), await project.work("bob", "c.txt", "c\n")
-    assert (await project.workspaces.merge(ada, "ada's work")).commits == 1
-    assert (await project.workspaces.merge(bob, "bob's work")).commits == 1
+    merges = (project.workspaces.merge(clone, "its work") for clone in (ada, bob))
+    assert [merged.commits for merged in await asyncio.gather(*merges)] == [1, 1], "they take turns"
     assert sorted(path.name for path in project.repository.glob("*.txt")) == ["a.txt", "b.txt", "c.txt"]
-    assert project.git("log", "--format=%s", "-4").splitlines()[0] == "bob's work"
+    assert project.git("log", "--format=%s", "-4").splitlines()[0] == "its work"
     assert project.git("status", "--porcelain") == ""
     assert (await project.workspaces.merge(ada, "again")).commits == 0
     for clone in (ada, bob):
@@ -53,13 +53,6 @@ async def test_who_commits_as_the_repository_alone_says_it_does_so_in_a_clone_to
     assert await done.wait() == 0
     assert project.git("log", "-1", "--format=%ae", at=clone.path) == "ada@example.com"
     assert project.git("config", "user.name", at=clone.path) == "-x = 'Ada\n' L."
-
-
-async def test_merges_at_once_take_turns(project: ClonedProject) -> None:
-    clones = [await project.work(f"a{number}", f"{number}.txt", "x\n") for number in range(2)]
-    done = await asyncio.gather(*(project.workspaces.merge(clone, clone.branch) for clone in clones))
-    assert [merged.commits for merged in done] == [1] * 2
-    assert len(list(project.repository.glob("*.txt"))) == 3
 
 
 async def test_the_same_agent_finds_its_clone_again_and_what_it_was_made_from(project: ClonedProject) -> None:
@@ -101,7 +94,11 @@ async def test_a_conflict_leaves_the_repository_as_it_was_and_the_work_at_its_re
 
 
 @pytest.mark.parametrize(
-    ("autocrlf", "more"), [pytest.param("false", 0, marks=pytest.mark.torture), ("false", FEW), ("true", 0)]
+    ("autocrlf", "more"),
+    [
+        ("true", FEW),
+        *(pytest.param(*cell, marks=pytest.mark.torture) for cell in (("false", 0), ("false", FEW), ("true", 0))),
+    ],
 )
 async def test_what_is_merged_and_copied_is_what_git_itself_checks_out(
     project: ClonedProject, autocrlf: str, more: int
@@ -116,7 +113,8 @@ async def test_what_is_merged_and_copied_is_what_git_itself_checks_out(
     project.git("rm", "-rq", "--cached", ".")
     project.git("reset", "-q", "--hard")  # as they are checked out
     clone = await project.workspaces.clone("run_1", "ada")
-    for name in ("sub/go.bat", "id.c", "plain.txt", "sub/raw.bin", "no rule", "a\nb.txt", "deep/er/x"):
+    odd = ("a\nb.txt", "-x", ":(glob)*", ":!a", '"quoted"', "a*[b]?", os.fsdecode(b"\xff\xfe"), "\\", "~/x")
+    for name in ("sub/go.bat", "id.c", "plain.txt", "sub/raw.bin", "no rule", *odd, "deep/er/x"):
         project.write(clone.path / name, "one $Id$\ntwo\n")
     for number in range(more):
         project.write(clone.path / f"many/{number}.txt", f"{number}\n")
@@ -214,18 +212,21 @@ async def test_what_an_agent_plants_in_its_clone_is_never_run(project: ClonedPro
     assert project.git("show", "HEAD:b.txt") == "b"
 
 
-@pytest.mark.parametrize("kind", ["detached, older index", "linked, split index", "sha256, packed", "packed"])
+CHECKOUTS = ("detached, older index", "packed", "linked, split index", "sha256, packed, detached, older index")
+
+
+@pytest.mark.parametrize("kind", first(CHECKOUTS, *CHECKOUTS[2:]))
 async def test_every_kind_of_checkout_is_merged_into(tmp_path: Path, kind: str) -> None:
     project = ClonedProject(tmp_path, ["--object-format=sha256"] if "sha256" in kind else [])
     if "detached" in kind:
         project.git("checkout", "-q", "--detach")
         project.git("update-index", "--index-version", "2")
-    elif "linked" in kind:
-        project.git("worktree", "add", "-q", "-b", "side", str(tmp_path / "linked"))
+    if "linked" in kind:
+        project.git("worktree", "add", "-q", "-b", "agent", str(tmp_path / "linked"))
         project.repository = tmp_path / "linked"
         project.workspaces = Workspaces(project.repository, tmp_path / "clones", project.environ)
         project.git("update-index", "--split-index")
-    else:
+    if "packed" in kind:
         project.git("gc", "-q")
     project.write(project.repository / "run.sh", "#!/bin/sh\n")
     (project.repository / "run.sh").chmod(0o755)
@@ -240,10 +241,11 @@ async def test_every_kind_of_checkout_is_merged_into(tmp_path: Path, kind: str) 
     assert not os.access(project.repository / "run.sh", os.X_OK)
     assert project.git("log", "-1", "--format=%s %P").startswith("ada's work")
     assert project.git("fsck", "--strict") == ""
-    branch = {"linked": "side", "detached": "HEAD"}.get(kind.partition(",")[0], "main")
-    assert project.git("rev-parse", "--abbrev-ref", "HEAD") == branch
+    branch = "agent" if "linked" in kind else "HEAD" if "detached" in kind else "main"
+    assert project.git("rev-parse", "--abbrev-ref", "HEAD") == branch, "also where its name begins those of clones"
 
 
+@pytest.mark.torture  # among what is merged and copied above are both, too
 async def test_files_become_directories_and_back(project: ClonedProject) -> None:
     project.write(project.repository / "d/f", "f\n")
     project.commit(project.repository, "d")
@@ -340,7 +342,7 @@ async def killed_merge(project: ClonedProject, moment: str, *full: str) -> Clone
     return ada
 
 
-@pytest.mark.parametrize("moment", first(("one.txt", "two.txt", "index"), "two.txt", "index"))
+@pytest.mark.parametrize("moment", first(("one.txt", "two.txt", "index"), "index"))
 async def test_the_rest_of_a_merge_whose_process_was_killed_is_done_by_the_next(
     project: ClonedProject, moment: str
 ) -> None:
@@ -355,15 +357,13 @@ async def test_the_rest_of_a_merge_whose_process_was_killed_is_done_by_the_next(
     assert not list((project.directory / "clones").glob(".*-*"))
 
 
-async def test_the_rest_of_a_merge_that_the_disk_had_no_room_for_is_done_by_the_next(project: ClonedProject) -> None:
-    ada = await killed_merge(project, "two.txt", "full")
+@pytest.mark.parametrize("why", first(("full", "killed"), "full"))
+async def test_the_rest_of_a_merge_that_was_cut_off_is_done_by_the_next_but_over_nothing_of_a_persons(
+    project: ClonedProject, why: str
+) -> None:
+    """As where the disk had no room for all of it."""
+    ada = await killed_merge(project, "two.txt", *(("full",) if why == "full" else ()))
     assert project.git("status", "--porcelain", "--", "one.txt"), "it is half done"
-    assert (await project.workspaces.merge(ada, "ada's work")).commits == 2
-    assert project.git("status", "--porcelain") == ""
-
-
-async def test_who_makes_a_merge_again_does_its_rest_but_over_nothing_of_a_persons(project: ClonedProject) -> None:
-    ada = await killed_merge(project, "two.txt")
     project.write(project.repository / "one.txt", "mine\n")
     with pytest.raises(Conflict, match=r"uncommitted files in the way: one\.txt"):
         await project.workspaces.merge(ada, "ada's work")
@@ -515,21 +515,23 @@ async def test_a_clone_is_not_made_of_what_lacks_the_work_it_needs(project: Clon
     assert "cy" not in project.git("for-each-ref")
 
 
-async def test_work_on_a_shallow_clone_is_merged(project: ClonedProject, tmp_path: Path) -> None:
+@pytest.mark.parametrize("agents", [("ada",), pytest.param(("ada", "bob"), marks=pytest.mark.torture)])
+async def test_work_on_a_shallow_clone_is_merged(
+    project: ClonedProject, tmp_path: Path, agents: tuple[str, ...]
+) -> None:
     project.write(project.repository / "c.txt", "c\n")
     project.commit(project.repository, "second")
     project.git("clone", "-q", "--depth", "1", f"file://{project.repository}", str(tmp_path / "shallow"))
     project.repository = tmp_path / "shallow"
     project.workspaces = Workspaces(project.repository, tmp_path / "clones", project.environ)
-    ada, bob = await project.work("ada", "b.txt", "b\n"), await project.work("bob", "d.txt", "d\n")
-    for clone in (ada, bob):
+    for clone in [await project.work(agent, f"{agent}.txt", "x\n") for agent in agents]:
         commit = await project.workspaces.commit(clone, "work")
         copy = await project.workspaces.copy(clone, commit, "gates")
         assert (copy.path / "c.txt").exists()
         assert (await project.workspaces.merge(clone, "work", commit=commit)).commits == 1
         assert (await project.workspaces.difference(clone.base, commit)).added == 1
     assert project.git("status", "--porcelain") == ""
-    assert project.git("rev-list", "--count", "HEAD") == "5"
+    assert project.git("rev-list", "--count", "HEAD") == str(1 + 2 * len(agents))
 
 
 async def test_what_would_keep_work_from_being_merged_is_found_before_it_is_done(project: ClonedProject) -> None:
@@ -545,13 +547,6 @@ async def test_what_would_keep_work_from_being_merged_is_found_before_it_is_done
     for merges in (True, False):
         with pytest.raises(Conflict, match="git has no author for commits in "):
             await Workspaces(project.repository, project.directory / "x", nobody).require_ready(merges=merges)
-
-
-async def test_a_branch_may_have_the_name_that_those_of_clones_begin_with(project: ClonedProject) -> None:
-    project.git("checkout", "-q", "-b", "agent")
-    clone = await project.work("ada", "b.txt", "b\n")
-    assert (await project.workspaces.merge(clone, "ada's work")).commits == 1
-    assert project.git("rev-parse", "--abbrev-ref", "HEAD") == "agent"
 
 
 async def test_attributes_of_the_person_decide_how_files_are_merged(project: ClonedProject) -> None:

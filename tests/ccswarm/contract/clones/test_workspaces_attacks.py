@@ -26,7 +26,7 @@ from ccswarm.errors import Conflict, WorkRefused, WorkspaceUnusable
 from ccswarm.system.bounded_process import Bounds, OutOfTime, time_limit
 from ccswarm.system.untrusted_tree import UntrustedTree
 from tests.ccswarm.support.clones import ClonedProject
-from tests.ccswarm.support.clones_commands import BY_GIT, BY_LINKS, EVIL, Tree, X, lay
+from tests.ccswarm.support.clones_commands import BY_GIT, BY_LINKS, Tree, lay
 from tests.support.bounds import BOUND_SECONDS
 from tests.support.products import first
 
@@ -73,9 +73,9 @@ def nested(cloned: ClonedProject, at: Path) -> None:
     os.utime(at / "f", (0, 0))
 
 
-@pytest.mark.corners
+@pytest.mark.either("added")
 @pytest.mark.parametrize("added", [True, False])
-@pytest.mark.parametrize("inner", ["sub", "a/b/sub", "sub/of/sub"])
+@pytest.mark.parametrize("inner", first(("sub", "a/b/sub", "sub/of/sub"), "sub/of/sub"))
 async def test_a_repository_inside_is_refused_by_name_and_never_asked(
     cloned: ClonedProject, inner: str, added: bool
 ) -> None:
@@ -92,27 +92,48 @@ async def test_a_repository_inside_is_refused_by_name_and_never_asked(
     assert nothing_ran(cloned)
 
 
-@pytest.mark.corners
-@pytest.mark.parametrize("name", [".git", ".GIT", ".Git ", "git~1", ".g\u200cit", ".git."])
-@pytest.mark.parametrize("kind", ["file", "directory", "link"])
+NAMES_OF_GIT = (".git", ".GIT", ".Git ", "git~1", ".g\u200cit", ".git.")
+KINDS = ("file", "directory", "link")
+
+
+def lay_git(at: Path, kind: str, repository: Path) -> None:
+    at.parent.mkdir(exist_ok=True)
+    if kind == "directory":
+        at.mkdir()
+        (at / "config").write_text("[core]\n")
+    elif kind == "link":
+        at.symlink_to(repository / ".git")
+    else:
+        at.write_text(f"gitdir: {repository}/.git\n")
+
+
+@pytest.mark.parametrize("name", first(NAMES_OF_GIT, ".GIT"))
+@pytest.mark.parametrize("kind", first(KINDS, "link"))
 async def test_whatever_some_file_system_takes_for_git_is_refused(cloned: ClonedProject, name: str, kind: str) -> None:
     clone = await cloned.work("ada", "b.txt", "b\n")
     cloned.write(clone.path / "sub/f", "f\n")
-    at = clone.path / "sub" / name
-    if kind == "directory":
-        cloned.write(at / "config", "[core]\n")
-    elif kind == "link":
-        at.symlink_to(cloned.repository / ".git")
-    else:
-        at.write_text(f"gitdir: {cloned.repository}/.git\n")
+    lay_git(clone.path / "sub" / name, kind, cloned.repository)
     assert "sub" in await refusal(cloned, clone)
 
 
-async def test_a_repository_in_an_ignored_directory_is_none_of_ours(cloned: ClonedProject) -> None:
+def test_git_is_known_by_each_of_its_names(tmp_path: Path) -> None:
+    for kind in KINDS:
+        for name in NAMES_OF_GIT:
+            lay_git(tmp_path / kind / name, kind, tmp_path)
+    with UntrustedTree(tmp_path) as tree:
+        for kind in KINDS:
+            assert tree.list(kind).git == sorted(f"{kind}/{name}" for name in NAMES_OF_GIT)
+
+
+async def test_a_repository_that_is_ignored_and_what_only_looks_a_little_like_one_are_in_nobodys_way(
+    cloned: ClonedProject,
+) -> None:
     clone = await cloned.work("ada", ".gitignore", ".venv/\n/tools\n")
     nested(cloned, clone.path / ".venv/src/pkg")
     nested(cloned, clone.path / "tools")
-    assert (await cloned.workspaces.merge(clone, "its work")).commits == 1
+    alike = ("ui/head/index.ts", "ui/config/index.ts", "a/config", "b/HEAD", "c/objects/x", "c/refs/y")
+    lay(clone.path, dict.fromkeys(alike, ""))
+    assert (await cloned.workspaces.merge(clone, "its work")).commits == 2
     assert nothing_ran(cloned)
 
 
@@ -138,6 +159,7 @@ async def test_the_persons_submodules_stay_as_they_are(cloned: ClonedProject) ->
     assert nothing_ran(cloned)
 
 
+@pytest.mark.torture  # parts of one are refused below
 async def test_a_repository_without_a_work_tree_is_refused(cloned: ClonedProject) -> None:
     clone = await cloned.work("ada", "b.txt", "b\n")
     cloned.git("init", "-q", "--bare", "docs/evil", at=clone.path)
@@ -176,7 +198,7 @@ NO_WORK_TREE: dict[str, tuple[Tree, Tree]] = {
 @pytest.mark.parametrize("ignored", [False, True])
 @pytest.mark.parametrize(
     "case",
-    first(NO_WORK_TREE, "split by commondir", "stores that are links", "all but hooks of the person", "at the top"),
+    first(NO_WORK_TREE, "split by commondir", "all but hooks of the person"),
 )
 async def test_parts_of_a_repository_are_refused_wherever_they_come_from(
     cloned: ClonedProject, case: str, ignored: bool
@@ -191,20 +213,6 @@ async def test_parts_of_a_repository_are_refused_wherever_they_come_from(
     clone = await cloned.workspaces.clone("run_1", "ada")
     lay(clone.path, work)
     assert "git repository without a work tree" in await refusal(cloned, clone)
-
-
-async def test_directories_that_only_look_a_little_like_a_repository_are_merged(cloned: ClonedProject) -> None:
-    work = {
-        "ui/head/index.ts": "",
-        "ui/config/index.ts": "",
-        "a/config": "",
-        "b/HEAD": "",
-        "c/objects/x": "",
-        "c/refs/y": "",
-    }
-    clone = await cloned.workspaces.clone("run_1", "ada")
-    lay(clone.path, work)
-    assert (await cloned.workspaces.merge(clone, "its work")).commits == 1
 
 
 async def test_files_that_go_through_a_filter_of_the_person_stay_or_are_refused(cloned: ClonedProject) -> None:
@@ -245,6 +253,7 @@ async def test_attributes_that_lead_files_to_a_filter_of_the_person_are_merged_b
     assert nothing_ran(cloned)
 
 
+@pytest.mark.torture  # test_workspaces.py compares all that is merged with what git checks out
 async def test_line_ends_are_kept_as_the_person_says(cloned: ClonedProject) -> None:
     cloned.write(cloned.repository / ".gitattributes", "*.bat text eol=crlf\n*.txt text\n")
     (cloned.repository / "run.bat").write_bytes(b"one\r\ntwo\r\n")
@@ -307,7 +316,8 @@ async def test_what_stands_where_the_clones_repository_was_is_not_followed(clone
         assert "no longer has branch" in await refusal(cloned, clone)
 
 
-async def test_hostile_objects_are_distinguished_from_sound_ones(cloned: ClonedProject) -> None:
+@pytest.mark.parametrize("case", first(("loose", "pack", "dotgit", "dotdot", "odd"), "loose", "dotgit"))
+async def test_hostile_objects_are_distinguished_from_sound_ones(cloned: ClonedProject, case: str) -> None:
     cases: dict[str, Callable[[Clone], None]] = {
         "loose": lambda clone: corrupt(cloned, clone),
         "pack": lambda clone: cloned.write(clone.path / ".git/objects/pack/pack-1.pack", "PACK nothing"),
@@ -315,10 +325,9 @@ async def test_hostile_objects_are_distinguished_from_sound_ones(cloned: ClonedP
         "dotdot": lambda clone: tree_with(cloned, clone, b".."),
         "odd": lambda clone: commit_of(cloned, clone, "no address 0 +0000"),
     }
-    for name, plant in cases.items():
-        clone = await cloned.work(name, "b.txt", "b\n")
-        plant(clone)
-        assert await refusal(cloned, clone), name
+    clone = await cloned.work("ada", "b.txt", "b\n")
+    cases[case](clone)
+    assert await refusal(cloned, clone)
     assert not (cloned.directory / "f").exists()
 
 
@@ -377,6 +386,7 @@ async def test_pipes_sockets_and_files_that_nobody_may_read(cloned: ClonedProjec
     assert "'sparse' has more than" in await refusal(cloned, clone)
 
 
+@pytest.mark.torture  # some of them are merged in test_workspaces.py
 async def test_any_name_a_file_may_have_comes_over(cloned: ClonedProject) -> None:
     clone = await cloned.workspaces.clone("run_1", "ada")
     names = [
@@ -463,12 +473,13 @@ NAMES = (
 )
 
 
+@pytest.mark.torture  # other names are asked for above
 async def test_settings_of_tools_are_a_persons_to_merge_and_what_lies_near_them_is_not(cloned: ClonedProject) -> None:
     near = (".clinerules/rule.md", ".vibe/notes", ".lsp/x", "hie.yaml.md")
     assert sorted(await merging(cloned, {}, dict.fromkeys((*NAMES, *near), "x"))) == sorted(NAMES)
 
 
-@pytest.mark.parametrize("case", first(BY_LINKS, "a directory that is a link", "links that lead to nothing protected"))
+@pytest.mark.parametrize("case", first(BY_LINKS, "links that lead to nothing protected"))
 async def test_links_give_nobody_another_way_to_what_commands_are_taken_from(cloned: ClonedProject, case: str) -> None:
     persons, work, taken = BY_LINKS[case]
     assert await merging(cloned, persons, work) == taken
@@ -482,9 +493,7 @@ async def test_links_that_are_not_committed_count_too(cloned: ClonedProject) -> 
     assert await merging(cloned, {}, {"env.dev": "2"}) == ["env.dev"]
 
 
-@pytest.mark.parametrize(
-    "case", first(BY_GIT, "in a function", "hooks behind a link", "an include of an include", "what lies near")
-)
+@pytest.mark.parametrize("case", first(BY_GIT, "hooks behind a link"))
 async def test_what_the_persons_git_runs_or_reads_is_a_persons_to_merge_and_nothing_else(
     cloned: ClonedProject, case: str
 ) -> None:
@@ -492,34 +501,27 @@ async def test_what_the_persons_git_runs_or_reads_is_a_persons_to_merge_and_noth
     assert sorted(await merging(cloned, persons, work, [setting])) == taken
 
 
-async def test_what_lies_in_gits_own_directory_may_lead_into_the_tree(cloned: ClonedProject) -> None:
+async def test_what_git_and_the_home_lead_to_is_a_persons_to_merge(cloned: ClonedProject) -> None:
+    """By links in git's own directory, in the home, and on the way that a setting names."""
     git, home = cloned.repository / ".git", cloned.directory
     (git / "hooks").mkdir(exist_ok=True)
     (git / "hooks/pre-commit").symlink_to("../../tools/x")
     (home / ".gitconfig").symlink_to("project/dots/gitconfig")
     (git / "info").mkdir(exist_ok=True)
     (git / "info/attributes").symlink_to("../../attrs")
-    persons = {"tools/x": "", "dots/gitconfig": "[user]\n\tname = t\n", "attrs": ""}
-    work = {"tools/x": "2", "dots/gitconfig": "[core]\n\tpager = id\n", "attrs": "* diff=x\n", "tools/y": ""}
-    assert await merging(cloned, persons, work) == ["attrs", "dots/gitconfig", "tools/x"]
-
-
-async def test_what_the_home_links_to_is_a_persons_to_merge(cloned: ClonedProject) -> None:
-    home = cloned.directory
     (home / ".bashrc").symlink_to("project/dots/bashrc")
     (home / ".config").mkdir()
     (home / ".config/nvim").symlink_to("../project/dots/nvim")
-    persons = {"dots/bashrc": "", "dots/nvim/a": "", "dots/other": ""}
-    work = {"dots/bashrc": "2", "dots/nvim/b": "", "dots/other": "2"}
-    assert sorted(await merging(cloned, persons, work)) == ["dots/bashrc", "dots/nvim/b"]
+    (home / "way").symlink_to("project")
+    led = ("attrs", "dots/bashrc", "dots/nvim/b", "monitor", "tools/x")
+    persons = dict.fromkeys((*led[:2], "dots/nvim/a", "dots/other", *led[3:]), "")
+    persons["dots/gitconfig"] = "[user]\n\tname = t\n"
+    work = dict.fromkeys((*led, "dots/other", "tools/y"), "* diff=x\n") | {"dots/gitconfig": "[core]\n\tpager = id\n"}
+    taken = await merging(cloned, persons, work, [f"core.fsmonitor={home}/way/monitor"])
+    assert sorted(taken) == sorted((*led, "dots/gitconfig"))
 
 
-async def test_a_way_through_a_link_outside_is_seen(cloned: ClonedProject) -> None:
-    (cloned.directory / "way").symlink_to("project")
-    assert await merging(cloned, X, EVIL, [f"core.fsmonitor={cloned.directory}/way/tools/x"]) == ["tools/x"]
-
-
-@pytest.mark.parametrize("kind", ["repository", "bare"])
+@pytest.mark.parametrize("kind", first(("repository", "bare"), "repository"))
 async def test_nothing_is_merged_into_a_repository_that_the_person_keeps_there(
     cloned: ClonedProject, kind: str
 ) -> None:
@@ -539,6 +541,7 @@ async def test_nothing_is_merged_into_a_repository_that_the_person_keeps_there(
 SLOW_TO_COMPARE = {".gitignore": "/**a**a**a**a**a**a**a**a**a/b\n", f"{'a' * 200}/{'a' * 200}": ""}
 
 
+@pytest.mark.torture  # below the time of all commands together is bounded
 @pytest.mark.parametrize(
     "bounds",
     [
@@ -591,23 +594,24 @@ def test_no_more_is_read_to_compare_it_than_there_was_and_a_bound(cloned: Cloned
 
 
 def test_objects_that_take_gigabytes_to_hold_are_refused(cloned: ClonedProject) -> None:
-    bounds = Bounds(seconds=3600, cpu_seconds=3600, memory_bytes=32 << 20)
+    bounds = Bounds(seconds=3600, cpu_seconds=3600, memory_bytes=16 << 20)
     clones = Clones(cloned.repository, cloned.directory / "clones", Git(cloned.environ, of_agents=bounds))
     clone = clones.make("run_1", "ada")
     words = ("hash-object", "-w", "-t", "tree", "--stdin", "--literally")
-    tree = cloned.git(*words, at=clone.path, given=("100644 a\0" + "\0" * 20) * (40 << 15))
+    tree = cloned.git(*words, at=clone.path, given=("100644 a\0" + "\0" * 20) * (20 << 15))
     commit = cloned.git("commit-tree", tree, "-p", "HEAD", "-m", "large", at=clone.path)
     (clone.path / ".git/refs/heads" / clone.branch).write_text(commit + "\n")
-    with pytest.raises(WorkRefused, match=r"needs more than 33554432 bytes of memory"):
+    with pytest.raises(WorkRefused, match=r"needs more than 16777216 bytes of memory"):
         clones.collect(clone, "its work")
 
 
-def test_large_files_come_over_without_being_held_in_memory(cloned: ClonedProject) -> None:
+@pytest.mark.parametrize("texts", [("large",), pytest.param(("large", "LARGE"), marks=pytest.mark.torture)])
+def test_large_files_come_over_without_being_held_in_memory(cloned: ClonedProject, texts: Sequence[str]) -> None:
     bounds = Bounds(seconds=3600, cpu_seconds=3600, memory_bytes=32 << 20)
     clones = Clones(cloned.repository, cloned.directory / "clones", Git(cloned.environ, of_agents=bounds))
     clone = clones.make("run_1", "ada")
     most = (33 << 20) // len("large")
-    for text in ("large", "LARGE"):
+    for text in texts:
         (clone.path / "large").write_text(text * most)
         assert clones.collect(clone, "its work").commits == 1
     assert cloned.git("cat-file", "-s", f"{clone.ref}:large") == str(5 * most)
@@ -704,8 +708,11 @@ def everything(cloned: ClonedProject) -> str:
     return done.stdout.decode(errors="replace")
 
 
+@pytest.mark.parametrize("times", [2, pytest.param(5, marks=pytest.mark.torture)])
 @pytest.mark.parametrize("what", first(("directory", "file", ".gitignore", ".git/refs", ".git/objects"), "directory"))
-async def test_a_link_exchanged_with_what_is_read_shows_nothing_of_the_host(cloned: ClonedProject, what: str) -> None:
+async def test_a_link_exchanged_with_what_is_read_shows_nothing_of_the_host(
+    cloned: ClonedProject, what: str, times: int
+) -> None:
     clone = await cloned.work("ada", "b.txt", "b\n")
     outside, time_limit = cloned.directory / "outside", clone.path / "d"
     time_limit.mkdir()
@@ -727,7 +734,7 @@ async def test_a_link_exchanged_with_what_is_read_shows_nothing_of_the_host(clon
     link.symlink_to(target)
     said = ""
     with exchanging(one, link):
-        for _ in range(5):
+        for _ in range(times):
             try:
                 await cloned.workspaces.collect(clone, "its work")
             except (WorkRefused, WorkspaceUnusable) as refused:
