@@ -17,7 +17,8 @@ from tests.ccswarm.support.verbs import agent
 
 def member(name: str, kind: str, tool: str, args: str, more: str = "") -> str:
     """Return an agent with one step for tasks in words."""
-    head = f'[[agents]]\nname = "{name}"\ntype = "{kind}"\ngrants = ["small.*", "pipe.*"]\n{more}\n'
+    grant = f"{tool.partition('.')[0]}.*"  # a run starts all servers of its agents
+    head = f'[[agents]]\nname = "{name}"\ntype = "{kind}"\ngrants = ["{grant}"]\n{more}\n'
     return head + f'[[agents.settings.steps]]\nid = "do"\ntool = "{tool}"\nargs = {{ {args} }}\n'
 
 
@@ -26,7 +27,7 @@ CREW = (
     + member("ann", "analyst", "pipe.read", 'path = "${workspace}/pipe"')
     + member("eve", "coder", "small.echo", 'text = "${task.text}"', 'approval = "all"')
     + member("flo", "coder", "small.fail", "")
-    + agent("bob", "small.*", "pipe.*")
+    + agent("bob", "small.*")
 )
 TEXT = QUICK + SERVERS + CREW
 

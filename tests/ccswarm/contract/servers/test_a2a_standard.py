@@ -87,8 +87,9 @@ def test_a_message_of_either_version_is_a_run_and_its_result_an_artifact(wire: W
     assert said["history"][0]["parts"] == [{"kind": "text", "text": "count them again"}]
 
 
-def test_what_happens_comes_in_order_in_either_version(wire: Wire) -> None:
-    with wire.stream("SendStreamingMessage", message=text_message("say it")) as events:
+def test_what_happens_comes_in_order(wire: Wire) -> None:
+    configuration = {"historyLength": 0}
+    with wire.stream("SendStreamingMessage", message=text_message("say it"), configuration=configuration) as events:
         found = list(events)
     assert [next(iter(event)) for event in found] == [
         "task",
@@ -100,6 +101,7 @@ def test_what_happens_comes_in_order_in_either_version(wire: Wire) -> None:
     ]
     first, *_, last = found
     assert first["task"]["status"]["state"] in ("TASK_STATE_SUBMITTED", WORKING)
+    assert "history" not in first["task"]
     number = first["task"]["id"]
     assert all(one["taskId"] == number for event in found[1:] for one in event.values())
     words = [event["statusUpdate"]["status"]["message"]["parts"][0]["text"] for event in found[1:3]]
@@ -110,6 +112,9 @@ def test_what_happens_comes_in_order_in_either_version(wire: Wire) -> None:
     assert found[3]["artifactUpdate"]["artifact"] == task["artifacts"][0]
     assert last["statusUpdate"]["status"]["timestamp"] == task["status"]["timestamp"]
 
+
+@pytest.mark.torture
+def test_what_happens_comes_in_order_in_the_older_version(wire: Wire) -> None:
     with wire.stream("message/stream", message=old_message("say it")) as events:
         old = list(events)
     kinds = ["task", "status-update", "status-update", "artifact-update", "status-update", "status-update"]
@@ -140,18 +145,24 @@ def test_who_is_here_is_on_the_card(wire: Wire) -> None:
     assert (again.status_code, again.content) == (304, b"")
 
 
-def test_a_plan_comes_as_data_as_a_text_or_as_a_file(wire: Wire) -> None:
-    for part in (
-        {"data": {"plan": PLAN}},
-        {"data": {"plan": PLAN_TOML}},
-        file_part(PLAN_TOML, filename="plan.toml"),
+@pytest.mark.parametrize(
+    "part",
+    [
+        pytest.param({"data": {"plan": PLAN}}, marks=pytest.mark.torture),
+        pytest.param({"data": {"plan": PLAN_TOML}}, marks=pytest.mark.torture),
+        pytest.param(file_part(PLAN_TOML, filename="plan.toml"), marks=pytest.mark.torture),
         file_part(PLAN_TOML, mediaType="application/toml; charset=utf-8"),
-        file_part(json.dumps(PLAN), filename="plan.json"),
-    ):
-        message = {"messageId": str(uuid4()), "role": "ROLE_USER", "parts": [part, {"text": "please"}]}
-        task = wire.done(message)
-        assert [artifact["name"] for artifact in task["artifacts"]] == ["one"]
-        assert data_of(task, "one")["steps"]["say"]["params"]["name"] == "echo"
+        pytest.param(file_part(json.dumps(PLAN), filename="plan.json"), marks=pytest.mark.torture),
+    ],
+)
+def test_a_plan_comes_as_data_as_a_text_or_as_a_file(wire: Wire, part: dict[str, Any]) -> None:
+    task = wire.done({"messageId": str(uuid4()), "role": "ROLE_USER", "parts": [part, {"text": "please"}]})
+    assert [artifact["name"] for artifact in task["artifacts"]] == ["one"]
+    assert data_of(task, "one")["steps"]["say"]["params"]["name"] == "echo"
+
+
+@pytest.mark.torture
+def test_a_plan_comes_as_a_file_in_the_older_version(wire: Wire) -> None:
     file = {"kind": "file", "file": {"bytes": file_part(PLAN_TOML)["raw"], "name": "p.toml"}}
     assert wire.ask("message/send", message=old_message(file))["status"]["state"] == "completed"
 
@@ -199,15 +210,13 @@ def test_problems_of_a_plan_are_reported_with_their_locations(wire: Wire) -> Non
     assert wire.ask("ListTasks", contextId="none of these began")["totalSize"] == 0
 
 
-def test_words_go_to_the_agent_that_is_named_or_the_first_that_takes_any(wire: Wire) -> None:
-    for metadata in ({}, {"agent": "ada"}, {"skill": "ada"}, {"skillId": "ada"}):
-        assert wire.done(text_message("x", metadata=metadata))["artifacts"][0]["metadata"]["agent"] == "ada"
-    task = wire.ask("SendMessage", message=text_message("x"), metadata={"agent": "flo"})["task"]
-    assert (task["status"]["state"], task["artifacts"][0]["metadata"]) == (
-        "TASK_STATE_FAILED",
-        {"status": "failed", "agent": "flo"},
-    )
-    assert "it did not work" in task["status"]["message"]["parts"][0]["text"]
+@pytest.mark.torture
+@pytest.mark.parametrize("metadata", [{}, {"agent": "ada"}, {"skill": "ada"}, {"skillId": "ada"}])
+def test_words_go_to_the_agent_that_is_named_or_the_first_that_takes_any(wire: Wire, metadata: dict[str, str]) -> None:
+    assert wire.done(text_message("x", metadata=metadata))["artifacts"][0]["metadata"]["agent"] == "ada"
+
+
+def test_words_for_nobody_who_takes_any_are_refused(wire: Wire) -> None:
     for metadata, reported in (
         ({"agent": "bob"}, "metadata.agent: must be one of: ada, ann, eve, flo"),
         ({"agent": "nobody"}, "metadata.agent: must be one of: ada, ann, eve, flo"),
@@ -216,6 +225,10 @@ def test_words_go_to_the_agent_that_is_named_or_the_first_that_takes_any(wire: W
     ):
         fault = wire.fault("SendMessage", message=text_message("x", metadata=metadata))
         assert (fault["code"], fault["message"]) == (-32602, f"Invalid parameters: {reported}")
+
+
+@pytest.mark.torture
+def test_words_and_data_of_several_parts_are_one_text(wire: Wire) -> None:
     several = text_message("", parts=[{"text": "one"}, {"data": {"b": 1, "a": [2**60]}}, {"text": "two"}])
     said = data_of(wire.done(several))["steps"]["do"]["params"]["arguments"]["text"]
     assert said == 'one\n\n{"b": 1, "a": [1152921504606846976]}\n\ntwo'
@@ -237,9 +250,19 @@ def literal(value: Any) -> Any:
     return [literal(item) for item in value] if isinstance(value, list) else value
 
 
+def test_values_come_back_as_they_were(server: Served) -> None:
+    numbers = [2**60, -1, 0, 1.0, 1e300, 5e-324, -0.0, True, None]
+    comes_back(server, [numbers, "${task.text}", "ü\n\u2028\0", "", [], {}, {"b": 1, "a": [{"ü": [2**60]}]}])
+
+
+@pytest.mark.torture
 @settings(max_examples=2, deadline=None, suppress_health_check=list(HealthCheck))
 @given(st.lists(JSON, min_size=12, max_size=15))
 def test_any_json_value_comes_back_as_it_was(server: Served, values: list[Any]) -> None:
+    comes_back(server, values)
+
+
+def comes_back(server: Served, values: list[Any]) -> None:
     """Compared as it is written: the order of keys, the kind of numbers and their digits."""
     steps = [
         {"id": f"s{position}", "tool": "small.echo", "args": {"value": literal(value)}}
@@ -282,6 +305,9 @@ def test_a_person_is_asked_and_the_peer_cannot_answer(wire: Wire, verbs: RunVerb
         states = [event["statusUpdate"]["status"]["state"] for event in events if "statusUpdate" in event]
     assert (states[0], states[-1]) == (WORKING, COMPLETED)
 
+
+@pytest.mark.torture
+def test_what_a_person_rejects_fails(wire: Wire, verbs: RunVerbs) -> None:
     again = wire.ask("message/send", message=old_message("and now?", metadata={"agent": "eve"}))
     number = again["status"]["message"]["parts"][1]["data"]["approvals"][0]["id"]
     with wire.stream("tasks/resubscribe", id=again["id"]) as events:
@@ -292,21 +318,22 @@ def test_a_person_is_asked_and_the_peer_cannot_answer(wire: Wire, verbs: RunVerb
     assert "not today" in last["status"]["message"]["parts"][0]["text"]
 
 
-def test_a_task_that_is_cancelled_ends(wire: Wire, verbs: RunVerbs) -> None:
-    for cancel, version, state in (
-        ("CancelTask", "1.0", "TASK_STATE_CANCELED"),
-        ("tasks/cancel", "0.3", "canceled"),
-    ):
-        task = begun_at_pipe(wire)
-        with verbs.held():
-            found = wire.ask(cancel, id=task["id"])
-        assert found["status"]["state"] == state, version
-        assert verbs.json("runs", "show", task["id"])["status"] == "cancelled"
-        fault = wire.fault(cancel, id=task["id"])
-        assert (fault["code"], fault["message"]) == (-32002, "Task cannot be canceled: it is canceled")
-        assert wire.fault("SendMessage", message=text_message("go on", taskId=task["id"]))["code"] == -32004
-    over = wire.done(text_message("quick"))
-    assert wire.fault("CancelTask", id=over["id"])["message"] == "Task cannot be canceled: it is completed"
+@pytest.mark.parametrize(
+    ("cancel", "state"),
+    [
+        ("CancelTask", "TASK_STATE_CANCELED"),
+        pytest.param("tasks/cancel", "canceled", marks=pytest.mark.torture),
+    ],
+)
+def test_a_task_that_is_cancelled_ends(wire: Wire, verbs: RunVerbs, cancel: str, state: str) -> None:
+    task = begun_at_pipe(wire)
+    with verbs.held():
+        found = wire.ask(cancel, id=task["id"])
+    assert found["status"]["state"] == state
+    assert verbs.json("runs", "show", task["id"])["status"] == "cancelled"
+    fault = wire.fault(cancel, id=task["id"])
+    assert (fault["code"], fault["message"]) == (-32002, "Task cannot be canceled: it is canceled")
+    assert wire.fault("SendMessage", message=text_message("go on", taskId=task["id"]))["code"] == -32004
 
 
 def begun_at_pipe(wire: Wire, **more: Any) -> Any:
@@ -316,9 +343,9 @@ def begun_at_pipe(wire: Wire, **more: Any) -> Any:
 
 
 def test_who_leaves_a_stream_stops_nothing_and_finds_it_again(wire: Wire, verbs: RunVerbs) -> None:
-    message = text_message("read it", metadata={"agent": "ann"})
-    with wire.stream("SendStreamingMessage", message=message) as events:
-        number = next(events)["task"]["id"]
+    message = old_message("read it", metadata={"agent": "ann"})
+    with wire.stream("message/stream", message=message) as events:
+        number = next(events)["id"]
     with (
         verbs.held() as pipe,
         wire.stream("SubscribeToTask", id=number) as new,
@@ -339,39 +366,52 @@ def test_who_leaves_a_stream_stops_nothing_and_finds_it_again(wire: Wire, verbs:
     assert (task["artifacts"][0]["artifactId"], last["final"]) == ("main", True)
 
 
-def test_the_same_message_is_one_task(wire: Wire) -> None:
-    message = text_message("once only")
-    first = wire.done(message)
-    assert wire.done(message) == first
+@pytest.fixture(scope="module")
+def sent(server: Served) -> tuple[dict[str, Any], Any]:
+    """A message and its completed task, which came without its history."""
+    message = text_message("once only", contextId="our context")
+    with connected(server.port) as wire:
+        return message, wire.done(message, historyLength=0)
+
+
+def test_the_same_message_is_one_task(wire: Wire, sent: tuple[dict[str, Any], Any]) -> None:
+    message, first = sent
+    assert wire.done(message, historyLength=0) == first
     with wire.stream("SendStreamingMessage", message=message) as events:
         task, last = events
-    assert (task["task"], last["statusUpdate"]["status"]["state"]) == (first, COMPLETED)
-    assert wire.done({**message, "messageId": str(uuid4())})["id"] != first["id"]
+    assert (task["task"]["id"], last["statusUpdate"]["status"]["state"]) == (first["id"], COMPLETED)
     assert wire.done({**message, "parts": [{"text": "once more"}]})["id"] != first["id"]
+    assert wire.fault("CancelTask", id=first["id"])["message"] == "Task cannot be canceled: it is completed"
 
 
 def test_tasks_are_listed_the_last_that_changed_first(wire: Wire) -> None:
     context = f"context {uuid4()}"
-    done = [wire.done(text_message(f"task {number}", contextId=context))["id"] for number in range(3)]
-    failed = text_message("x", contextId=context, metadata={"agent": "flo"})
-    done.append(wire.ask("SendMessage", message=failed)["task"]["id"])
+    done = [wire.done(text_message("the same words", contextId=context))["id"] for _ in range(2)]
+    assert done[0] != done[1]
+    failed = wire.ask("SendMessage", message=text_message("x", contextId=context), metadata={"agent": "flo"})["task"]
+    assert (failed["status"]["state"], failed["artifacts"][0]["metadata"]) == (
+        "TASK_STATE_FAILED",
+        {"status": "failed", "agent": "flo"},
+    )
+    assert "it did not work" in failed["status"]["message"]["parts"][0]["text"]
+    done.append(failed["id"])
     whole = wire.ask("ListTasks", contextId=context)
     assert [task["id"] for task in whole["tasks"]] == done[::-1]
-    assert (whole["totalSize"], whole["pageSize"], whole["nextPageToken"]) == (4, 50, "")
+    assert (whole["totalSize"], whole["pageSize"], whole["nextPageToken"]) == (3, 50, "")
     assert not any("artifacts" in task for task in whole["tasks"])
     pages, token = list[str](), ""
     while True:
-        page = wire.ask("ListTasks", contextId=context, pageSize=3, pageToken=token, includeArtifacts=True)
+        page = wire.ask("ListTasks", contextId=context, pageSize=2, pageToken=token, includeArtifacts=True)
         pages += [task["id"] for task in page["tasks"]]
         assert all(task["artifacts"] for task in page["tasks"])
         if not (token := page["nextPageToken"]):
             break
     assert pages == done[::-1]
     only = wire.ask("ListTasks", contextId=context, status="TASK_STATE_FAILED", historyLength=0)
-    assert [(task["id"], "history" in task) for task in only["tasks"]] == [(done[3], False)]
+    assert [(task["id"], "history" in task) for task in only["tasks"]] == [(done[2], False)]
     since = whole["tasks"][1]["status"]["timestamp"]
     later = wire.ask("ListTasks", contextId=context, statusTimestampAfter=since)["tasks"]
-    assert [task["id"] for task in later][-1] in done[1:3]
+    assert [task["id"] for task in later][-1] in done[:2]
     for params, field in (
         ({"pageSize": 101}, "pageSize"),
         ({"pageSize": 0}, "pageSize"),
@@ -384,8 +424,8 @@ def test_tasks_are_listed_the_last_that_changed_first(wire: Wire) -> None:
         assert (fault["code"], fault["data"][0]["fieldViolations"][0]["field"]) == (-32602, field)
 
 
-def test_as_much_history_comes_as_is_wanted(wire: Wire) -> None:
-    number = wire.done(text_message("x"))["id"]
+def test_as_much_history_comes_as_is_wanted(wire: Wire, sent: tuple[dict[str, Any], Any]) -> None:
+    assert "history" not in sent[1]
     for method, length, there in (
         ("GetTask", None, True),
         ("GetTask", 1, True),
@@ -394,14 +434,11 @@ def test_as_much_history_comes_as_is_wanted(wire: Wire) -> None:
         ("tasks/get", 0, True),
         ("tasks/get", 5, True),
     ):
-        assert ("history" in wire.ask(method, id=number, historyLength=length)) is there
-    assert "history" not in wire.done(text_message("y"), historyLength=0)
-    with wire.stream("SendStreamingMessage", message=text_message("z"), configuration={"historyLength": 0}) as events:
-        assert "history" not in next(events)["task"]
+        assert ("history" in wire.ask(method, id=sent[1]["id"], historyLength=length)) is there
 
 
-def test_contexts_and_tasks_that_are_referred_to(wire: Wire) -> None:
-    first = wire.done(text_message("x", contextId="our context"))
+def test_contexts_and_tasks_that_are_referred_to(wire: Wire, sent: tuple[dict[str, Any], Any]) -> None:
+    first = sent[1]
     assert first["contextId"] == "our context"
     second = wire.done(text_message("y", contextId="our context", referenceTaskIds=[first["id"]]))
     assert (second["contextId"], second["history"][0]["referenceTaskIds"]) == ("our context", [first["id"]])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 from pathlib import Path
 from typing import Any
 
@@ -42,6 +43,9 @@ def test_who_thinks_is_given_what_earlier_tasks_came_to() -> None:
     (task,) = with_text(message("go on"), "tim", of(FOLLOWS, STEPS, THINKS), [earlier]).tasks
     reported = '\n\n(Earlier task run_1, completed:\nall done\n{"steps": [1152921504606846976]})'
     assert (task.agent, task.text) == ("tim", f"go on{reported}")
+    several = message("one", {"data": {"b": 1, "a": [2**60]}}, "two")
+    (task,) = with_text(several, "", of(THINKS), []).tasks
+    assert task.text == 'one\n\n{"b": 1, "a": [1152921504606846976]}\n\ntwo'
     (task,) = with_text(message("lead"), "", of(THINKS, LEADS), []).tasks
     assert task.agent == "lea"
     long = Task("run_2", "standard", artifacts=[{"artifactId": "a", "parts": [{"text": "x" * 10_000}]}])
@@ -56,6 +60,15 @@ def test_a_message_has_at_most_one_plan() -> None:
     assert plan_in(message("words", {"data": {"other": 1}}, {"data": [1]})) == ""
     assert plan_in(message("words", {"data": {"plan": {"ü": 1}}})) == '{"ü": 1}'
     assert plan_in(message({"data": {"plan": "[[tasks]]"}})) == "[[tasks]]"
+    raw = base64.b64encode(b"[[tasks]]").decode()
+    for name in (
+        {"mediaType": "application/toml; charset=utf-8"},
+        {"filename": "plan.toml"},
+        {"filename": "plan.json"},
+    ):
+        assert plan_in(message({"raw": raw, **name}, "please")) == "[[tasks]]"
+    old = {"messageId": "m", "role": "user", "parts": [{"kind": "file", "file": {"bytes": raw, "name": "p.toml"}}]}
+    assert plan_in(parse_send({"message": old}, "0.3")) == "[[tasks]]"
     for parts in (
         ({"data": {"plan": None}},),
         ({"data": {"plan": ""}},),
@@ -69,7 +82,8 @@ def test_a_message_has_at_most_one_plan() -> None:
 
 def test_who_is_meant_and_what_is_taken() -> None:
     assert agent_in(message("x")) == ""
-    assert agent_in(message("x", metadata={"skillId": "tim", "other": 1})) == "tim"
+    for name in ("agent", "skill", "skillId"):
+        assert agent_in(message("x", metadata={name: "tim", "other": 1})) == "tim"
     for modes in ([], ["text"], ["text/markdown"], ["application/json"], ["*/*"], ["image/png", "text/plain; q=1"]):
         require_output_type(message("x", configuration={"acceptedOutputModes": modes}))
     with pytest.raises(Fault):
