@@ -19,7 +19,7 @@ SAY = 'tool = "small.echo"\nargs = { text = "${task.text}" }'
 HOLD = 'tool = "pipe.read"\nargs = { path = "${workspace}/pipe" }'
 
 
-def member(name: str, kind: str, step: str = SAY, more: str = "", grants: str = '"small.*", "pipe.*"') -> str:
+def member(name: str, kind: str, step: str = SAY, more: str = "", grants: str = '"small.*"') -> str:
     """Return an agent with one step for tasks in words."""
     head = f'[[agents]]\nname = "{name}"\ntype = "{kind}"\ngrants = [{grants}]\n{more}\n'
     return head + f'[[agents.settings.steps]]\nid = "do"\n{step}\n'
@@ -29,7 +29,7 @@ CREW = (
     member("ada", "researcher", more='capabilities = ["analysis", "synthesis", "prose"]')
     + member("bob", "coder")
     + member("eve", "coordinator")
-    + member("ann", "analyst", HOLD)
+    + member("ann", "analyst", HOLD, grants='"pipe.*"')
     + member("mia", "writer", 'tool = "swarm.send_message"\nargs = { to = "bob", text = "hello" }', grants='"swarm.*"')
 )
 TEXT = QUICK + SERVERS + CREW

@@ -13,10 +13,12 @@ from ccswarm.servers.visionflow.plugin import UNKNOWN_ADVICE
 from tests.ccswarm.support.runs import RunVerbs
 from tests.ccswarm.support.visionflow_server import TEXT, Wire, children, connected, served
 from tests.conftest import client_environment, environment
+from tests.support.products import first
 
 LOST = "lost_after_seconds = 1.0\n"
 TOKEN = "correct horse"
-PLAIN = 'grants = ["small.*", "pipe.*"]\n'
+MUTE = '[[mcp.servers]]\nname = "mute"\ncommand = "sleep 1000"\nconnect_seconds = 300\n'
+PLAIN = 'grants = ["small.*"]\n'
 
 
 @pytest.fixture
@@ -50,9 +52,6 @@ def test_swarms_outlive_the_server_and_their_tasks_go_on(verbs: RunVerbs, how: s
         assert found["parts"][0]["result"]["steps"]["do"]["text"] == "went on"
         assert [one["id"] for one in wire.ask("agent_list", swarmId=swarm)["agents"]] == [ann, ada]
         until(wire, swarm, pendingTasks=0, completedTasks=2)
-        wire.ask("swarm_destroy", swarmId=swarm)
-    with served(verbs) as third, connected(third.port) as wire:
-        assert wire.fault("swarm_status", swarmId=swarm)["code"] == -32001
 
 
 def test_a_server_of_another_directory_has_none_of_its_swarms(verbs: RunVerbs, tmp_path: Path) -> None:
@@ -82,12 +81,19 @@ def test_what_is_to_follow_a_run_that_an_agent_left_follows_after_a_restart(verb
         assert [(one["agent"], one["status"]) for one in found["parts"]] == [("ann", "completed"), ("ada", "completed")]
 
 
-def test_an_agent_that_cannot_be_started_again_is_not_active(verbs: RunVerbs) -> None:
+def test_what_cannot_be_started_again_is_not_active_and_a_file_that_is_no_swarm_is_left_alone(verbs: RunVerbs) -> None:
     with served(verbs) as first, connected(first.port) as wire:
         swarm, (_, bob) = wire.swarm("mesh", "researcher", "coder")
+        destroyed, _ = wire.swarm()
+        wire.ask("swarm_destroy", swarmId=destroyed)
+    (file,) = (verbs.state / "visionflow").iterdir()
+    assert (file.name, file.stat().st_mode & 0o777) == (f"{swarm}.json", 0o600)
+    broken = file.with_name("swarm-550e8400-e29b-41d4-a716-446655440000.json")
+    broken.write_text("{")
     text = verbs.file.read_text()
     verbs.rewrite(text.replace('name = "bob"', 'name = "bert"'))
     with served(verbs) as second, connected(second.port) as wire:
+        assert wire.fault("swarm_status", swarmId=destroyed)["code"] == -32001
         until(wire, swarm, activeAgents=1)
         while not (stopped := wire.ask("agent_list", swarmId=swarm, filter="stopped", include_metadata=True)["agents"]):
             pass
@@ -98,17 +104,23 @@ def test_an_agent_that_cannot_be_started_again_is_not_active(verbs: RunVerbs) ->
         assert wire.over(asked["taskId"])["status"] == "completed"
         wire.ask("agent_terminate", agentId=bob)
         assert wire.ask("agent_list", swarmId=swarm, filter="stopped")["agents"] == []
+    assert broken.read_text() == "{"
+    assert any("is not a swarm and is ignored" in line for line in second.said)
+
+
+@pytest.mark.torture
+def test_who_may_not_use_a_server_that_never_answers_does_not_ask_it(verbs: RunVerbs) -> None:
+    verbs.rewrite(verbs.file.read_text() + MUTE)
+    with served(verbs) as server, connected(server.port) as wire:
+        swarm, _ = wire.swarm("mesh", "researcher")
+        until(wire, swarm, activeAgents=1)
 
 
 def test_a_server_of_an_agent_that_never_answers_holds_nobody_up(verbs: RunVerbs) -> None:
     with served(verbs) as first, connected(first.port) as wire:
         swarm, (ada,) = wire.swarm("mesh", "researcher")
-    mute = '[[mcp.servers]]\nname = "mute"\ncommand = "sleep 1000"\nconnect_seconds = 300\n'
     text = verbs.file.read_text()
-    verbs.rewrite(text + mute)
-    with served(verbs) as other, connected(other.port) as wire:  # who may not use it does not ask it
-        until(wire, swarm, activeAgents=1)
-    verbs.rewrite(text.replace("capabilities =", 'grants = ["*"]\ncapabilities =').replace(PLAIN, "", 1) + mute)
+    verbs.rewrite(text.replace("capabilities =", 'grants = ["*"]\ncapabilities =').replace(PLAIN, "", 1) + MUTE)
     with served(verbs) as second, connected(second.port) as wire:
         (found,) = wire.ask("agent_list", swarmId=swarm)["agents"]
         assert (found["id"], found["status"]) == (ada, "starting")
@@ -117,19 +129,6 @@ def test_a_server_of_an_agent_that_never_answers_holds_nobody_up(verbs: RunVerbs
         assert second.end() == 0
         assert time.monotonic() - began < 30  # an agent may take 35 s to be started
         assert children(second, "sleep") == []
-
-
-def test_a_file_that_is_no_swarm_is_left_alone(verbs: RunVerbs) -> None:
-    with served(verbs) as first, connected(first.port) as wire:
-        swarm, _ = wire.swarm()
-    (file,) = (verbs.state / "visionflow").iterdir()
-    assert (file.name, file.stat().st_mode & 0o777) == (f"{swarm}.json", 0o600)
-    broken = file.with_name("swarm-550e8400-e29b-41d4-a716-446655440000.json")
-    broken.write_text("{")
-    with served(verbs) as second, connected(second.port) as wire:
-        assert wire.ask("swarm_status", swarmId=swarm)["activeAgents"] == 0
-    assert broken.read_text() == "{"
-    assert any("is not a swarm and is ignored" in line for line in second.said)
 
 
 def test_it_ends_when_told_and_answers_what_it_was_asked(verbs: RunVerbs) -> None:
@@ -145,8 +144,8 @@ def test_it_ends_when_told_and_answers_what_it_was_asked(verbs: RunVerbs) -> Non
             Wire(server.port)
 
 
-def test_before_the_token_only_a_greeting_is_answered(verbs: RunVerbs) -> None:
-    with served(verbs, TCP_AUTH_TOKEN=TOKEN) as server, connected(server.port) as wire:
+def test_before_the_token_only_a_greeting_is_answered_and_with_it_one_may_come_from_elsewhere(verbs: RunVerbs) -> None:
+    with served(verbs, "--host", "0.0.0.0", TCP_AUTH_TOKEN=TOKEN) as server, connected(server.port) as wire:
         required = {"code": -32000, "message": "Authentication required", "data": {"message": UNKNOWN_ADVICE}}
         assert wire.ask("initialize", protocolVersion="0.1.0")["serverInfo"] == {"name": "ccswarm", "version": ""}
         for method in ("swarm_init", "tools/list", "tools/call", "ping", "server_info", "no_such"):
@@ -163,22 +162,12 @@ def test_before_the_token_only_a_greeting_is_answered(verbs: RunVerbs) -> None:
         assert not any(TOKEN in line for line in server.said)
 
 
-def test_without_a_token_a_client_may_authenticate_all_the_same(verbs: RunVerbs) -> None:
-    with served(verbs) as server, connected(server.port, token="any") as wire:
-        assert wire.ask("ping") == {}
-
-
-@pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.0.2.1", "some.where"])
+@pytest.mark.parametrize("host", first(["0.0.0.0", "::", "192.0.2.1", "some.where"], "0.0.0.0", "some.where"))
 def test_other_machines_need_a_token(verbs: RunVerbs, host: str) -> None:
     with environment(client_environment(verbs.home)):
         said = verbs.run("serve", "--tcp", "--host", host, "--workspace", str(verbs.home), code=2)
     assert f"error usage_invalid: other machines can reach {host}" in said.err
     assert "TCP_AUTH_TOKEN" in said.err
-
-
-def test_with_a_token_it_may_be_reached_from_elsewhere(verbs: RunVerbs) -> None:
-    with served(verbs, "--host", "0.0.0.0", TCP_AUTH_TOKEN=TOKEN) as server, connected(server.port, TOKEN) as wire:
-        assert wire.ask("server_info")["agent_count"] == 0
 
 
 def test_the_port_is_the_options_or_that_of_the_environment(verbs: RunVerbs) -> None:
@@ -227,6 +216,8 @@ def test_an_address_that_asks_too_much_gets_an_error(verbs: RunVerbs) -> None:
 def test_the_program_says_what_it_serves(verbs: RunVerbs) -> None:
     with served(verbs) as server:
         assert server.said[0] == f"VisionFlow is served at 127.0.0.1 port {server.port}"
+        with connected(server.port, token="any") as wire:  # no token is required, and any is taken
+            assert wire.ask("ping") == {}
         assert server.end() == 0
     team = "ada (researcher), bob (coder), eve (coordinator), ann (analyst), mia (writer)"
     assert server.said[1:] == [

@@ -12,6 +12,7 @@ import pytest
 from tests.ccswarm.support.runs import RunVerbs
 from tests.ccswarm.support.visionflow_server import TEXT, Served, Wire, children, connected, served
 from tests.conftest import client_environment, environment
+from tests.support.products import first
 
 UNABLE = """
 [[agents]]
@@ -101,46 +102,58 @@ def test_a_task_that_fails_is_counted_as_that(wire: Wire) -> None:
     assert status["efficiency_score"] == 0.0
 
 
-def test_under_a_hub_the_coordinator_comes_first(wire: Wire, verbs: RunVerbs) -> None:
-    for topology in ("star", "hierarchical"):
-        swarm, _ = wire.swarm(topology, "researcher", "coder", "coordinator")
-        task = wire.over(wire.ask("task_orchestrate", swarmId=swarm, task="plan it", strategy="parallel")["taskId"])
-        reported = events(verbs, task["run"])
-        assert reported[:2] == [("started", "eve"), ("ended", "eve")]
-        assert sorted(reported[2:]) == [("ended", "ada"), ("ended", "bob"), ("started", "ada"), ("started", "bob")]
-        assert wire.ask("swarm_status", swarmId=swarm, include_topology=True)["coordination_layers"] == 2
+@pytest.mark.parametrize("topology", first(["star", "hierarchical"], "star"))
+def test_under_a_hub_the_coordinator_comes_first(wire: Wire, verbs: RunVerbs, topology: str) -> None:
+    swarm, _ = wire.swarm(topology, "researcher", "coder", "coordinator")
+    task = wire.over(wire.ask("task_orchestrate", swarmId=swarm, task="plan it", strategy="parallel")["taskId"])
+    reported = events(verbs, task["run"])
+    assert reported[:2] == [("started", "eve"), ("ended", "eve")]
+    assert sorted(reported[2:]) == [("ended", "ada"), ("ended", "bob"), ("started", "ada"), ("started", "bob")]
+    assert wire.ask("swarm_status", swarmId=swarm, include_topology=True)["coordination_layers"] == 2
 
 
+@pytest.mark.torture
 def test_a_ring_passes_in_order(wire: Wire, verbs: RunVerbs) -> None:
     swarm, _ = wire.swarm("ring", "coder", "researcher", "coordinator")
     task = wire.over(wire.ask("task_orchestrate", swarmId=swarm, task="pass it on", strategy="parallel")["taskId"])
     assert events(verbs, task["run"]) == [(what, who) for who in ("bob", "ada", "eve") for what in ("started", "ended")]
 
 
-def test_in_a_mesh_all_begin_at_once_unless_one_is_to_follow_the_other(wire: Wire, verbs: RunVerbs) -> None:
+@pytest.mark.torture
+def test_in_a_mesh_all_begin_at_once(wire: Wire, verbs: RunVerbs) -> None:
     swarm, _ = wire.swarm("mesh", "coder", "researcher")
-    ask = {"swarmId": swarm, "task": "go"}
-    task = wire.over(wire.ask("task_orchestrate", **ask, strategy="parallel")["taskId"])
+    task = wire.over(wire.ask("task_orchestrate", swarmId=swarm, task="go", strategy="parallel")["taskId"])
     assert events(verbs, task["run"])[:2] == [("started", "bob"), ("started", "ada")]
-    task = wire.over(wire.ask("task_orchestrate", **ask, strategy="sequential")["taskId"])
+
+
+@pytest.mark.torture
+def test_in_a_mesh_one_follows_the_other_if_it_is_told_so(wire: Wire, verbs: RunVerbs) -> None:
+    swarm, _ = wire.swarm("mesh", "coder", "researcher")
+    task = wire.over(wire.ask("task_orchestrate", swarmId=swarm, task="go", strategy="sequential")["taskId"])
     assert [what for what, _ in events(verbs, task["run"])] == ["started", "ended", "started", "ended"]
 
 
-def test_a_message_that_the_topology_forbids_is_refused(wire: Wire) -> None:
-    """mia writes to bob: past the hub of a star, and in the order of a ring. All others are in test_topology.py."""
-    for topology, kinds, status in (
+@pytest.mark.parametrize(
+    ("topology", "kinds", "status"),
+    [
         ("star", ("coordinator", "coder", "writer"), "failed"),
-        ("ring", ("writer", "coder", "researcher"), "completed"),
-    ):
-        swarm, _ = wire.swarm(topology, *kinds)
-        task = wire.over(wire.ask("task_orchestrate", swarmId=swarm, task="tell bob")["taskId"])
-        assert parts(task)["mia"] == status, (topology, task)
-        if status == "failed":
-            (mia,) = [one for one in task["parts"] if one["agent"] == "mia"]
-            assert "may not write to" in mia["summary"]
-            assert topology in mia["summary"]
+        pytest.param("ring", ("writer", "coder", "researcher"), "completed", marks=pytest.mark.torture),
+    ],
+)
+def test_a_message_that_the_topology_forbids_is_refused(
+    wire: Wire, topology: str, kinds: tuple[str, ...], status: str
+) -> None:
+    """mia writes to bob: past the hub of a star, and in the order of a ring. All others are in test_topology.py."""
+    swarm, _ = wire.swarm(topology, *kinds)
+    task = wire.over(wire.ask("task_orchestrate", swarmId=swarm, task="tell bob")["taskId"])
+    assert parts(task)["mia"] == status, task
+    if status == "failed":
+        (mia,) = [one for one in task["parts"] if one["agent"] == "mia"]
+        assert "may not write to" in mia["summary"]
+        assert topology in mia["summary"]
 
 
+@pytest.mark.torture
 def test_as_many_agents_as_wanted_and_the_hub_among_them(wire: Wire) -> None:
     swarm, _ = wire.swarm("star", "researcher", "coder", "researcher", "coordinator", strategy="balanced")
     for _ in range(2):
@@ -168,6 +181,16 @@ def test_names_are_told_as_given_and_plans_call_them_something_they_can(wire: Wi
     assert [one["name"] for one in found] == ["Research Agent #1", "ada", "ada", "ada", "日本", "collect"]
     called = [one["metadata"]["called"] for one in found]
     assert called == ["Research-Agent-1", "ada", "ada-2", "ada-3", "agent", "collect-2"]
+
+
+@pytest.mark.torture
+def test_agents_of_any_name_do_a_task(wire: Wire) -> None:
+    swarm, _ = wire.swarm("mesh")
+    for name in ("Research Agent #1", "ada", "ada", "", "日本", "collect"):
+        wire.ask("agent_spawn", swarmId=swarm, type="researcher", name=name)
+    called = [
+        one["metadata"]["called"] for one in wire.ask("agent_list", swarmId=swarm, include_metadata=True)["agents"]
+    ]
     task = wire.over(wire.ask("task_orchestrate", swarmId=swarm, task="who are you")["taskId"])
     assert sorted(parts(task)) == sorted(called)
     assert task["status"] == "completed"
@@ -191,6 +214,7 @@ def test_a_terminated_agent_ends_with_its_work_and_its_processes(wire: Wire, ver
     assert children(server, ".py") == []
 
 
+@pytest.mark.torture
 def test_what_a_terminated_agent_has_not_begun_never_begins(wire: Wire, verbs: RunVerbs) -> None:
     """The others go on with what they do, and do nothing twice: the pipe is read once."""
     swarm, (_, bob, _) = wire.swarm("ring", "analyst", "coder", "researcher")
@@ -209,6 +233,7 @@ def test_what_a_terminated_agent_has_not_begun_never_begins(wire: Wire, verbs: R
     assert (gone["performance"]["tasks_completed"], gone["performance"]["tool_calls"]) == (0, 0)
 
 
+@pytest.mark.torture
 def test_without_its_hub_a_star_goes_on_with_another_one(wire: Wire, verbs: RunVerbs) -> None:
     swarm, (ann, _, _) = wire.swarm("star", "analyst", "coder", "researcher")
     task = wire.ask("task_orchestrate", swarmId=swarm, task="go")["taskId"]

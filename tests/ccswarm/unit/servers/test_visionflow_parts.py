@@ -54,16 +54,19 @@ def agents(*names: str, brain: str = "playbook") -> list[AgentSettings]:
     ]
 
 
-def needs(topology: Topology, *names: str, brain: str = "playbook") -> dict[str, tuple[str, ...]]:
-    plan = plan_of(Settings(), kept(topology), agents(*names, brain=brain), "go", "parallel", "high")
+def needs(
+    topology: Topology, *names: str, brain: str = "playbook", strategy: str = "parallel"
+) -> dict[str, tuple[str, ...]]:
+    plan = plan_of(Settings(), kept(topology), agents(*names, brain=brain), "go", strategy, "high")
     assert plan_problems(plan, None) == []
     assert {task.priority for task in plan.tasks} == {"high"}
-    assert (plan.swarm.topology, plan.swarm.max_agents, plan.swarm.strategy) == (topology, len(names), "parallel")
+    assert (plan.swarm.topology, plan.swarm.max_agents, plan.swarm.strategy) == (topology, len(names), strategy)
     return {task.id: task.needs for task in plan.tasks}
 
 
 def test_the_order_of_the_work_is_that_of_the_topology() -> None:
     assert needs("mesh", "a", "b", "hub") == {"a": (), "b": (), "hub": ()}
+    assert needs("mesh", "b", "a", strategy="sequential") == {"b": (), "a": ()}
     assert needs("ring", "b", "a", "c") == {"b": (), "a": ("b",), "c": ("a",)}
     for topology in ("star", "hierarchical"):
         assert needs(topology, "a", "hub", "b") == {"a": ("hub",), "hub": (), "b": ("hub",)}
