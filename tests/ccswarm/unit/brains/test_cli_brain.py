@@ -21,6 +21,7 @@ from tests.ccswarm.support.guest_terminals import Terminals
 from tests.ccswarm.support.swarms import MemoryWorker
 from tests.conftest import processes
 from tests.support.bounds import BOUND_SECONDS
+from tests.support.products import first as first_of
 
 pytestmark = pytest.mark.anyio
 
@@ -140,7 +141,7 @@ ENDS = {
 }
 
 
-@pytest.mark.parametrize("how", list(ENDS))
+@pytest.mark.parametrize("how", first_of(ENDS, "crash", "key", "garbage"))
 async def test_an_early_end_is_named(cli: CliWorker, how: str) -> None:
     actions, words = ENDS[how]
     task = await cli.run(plan(*actions))
@@ -200,7 +201,7 @@ async def test_no_terminal_is_told(cli: CliWorker) -> None:
     assert not cli.terminals.closed
 
 
-@pytest.mark.parametrize("victim", ["keeper", "program"])
+@pytest.mark.parametrize("victim", first_of(["keeper", "program"], "program"))
 async def test_a_killed_program_is_started_again_with_its_session(cli: CliWorker, home: Path, victim: str) -> None:
     going = asyncio.Event()
 
@@ -250,6 +251,7 @@ async def test_a_killed_worker_leaves_the_program_running(home: Path, cli: CliWo
     assert task["usage"]["tokens"] == 150
 
 
+@pytest.mark.torture
 async def test_a_worker_is_killed_after_the_program_was(home: Path, cli: CliWorker) -> None:
     """The next worker hears of the first start only from the record; the second one is not taken for a stranger."""
     going = [asyncio.Event(), asyncio.Event()]
@@ -322,7 +324,7 @@ async def said(cli: CliWorker, text: str) -> None:
     assert [(one["by"], one["text"]) for one in await cli.events("person.said")] == [("ann", text)]
 
 
-@pytest.mark.parametrize("victim", ["", "worker", "program"])
+@pytest.mark.parametrize("victim", first_of(["", "worker", "program"], ""))
 async def test_a_person_is_heard_with_the_next_answer(cli: CliWorker, home: Path, victim: str) -> None:
     going, goes_on = asyncio.Event(), asyncio.Event()
 
