@@ -6,7 +6,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, example, given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from ccswarm.errors import PlanInvalid
@@ -18,7 +18,6 @@ SHELLS = [("bash",), ("dash",), ("zsh", "-f"), ("fish", "--no-config"), ("mksh",
 UNTRUE = [("zsh", "-f", "-o", "rc_quotes", "-o", "extended_glob"), ("bash", "--posix", "-O", "extglob")]
 NASTY = "'\"\\`$(){}[]<>|&;!#~*?=%^-+,:@ \t\n\r\x01\x1b\x7f\u2028é\U0001f600abcx01"
 TEXTS = st.text(st.sampled_from(NASTY) | st.characters(exclude_categories=["Cs"], exclude_characters="\0"))
-QUICK = settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 
 def ran(shell: tuple[str, ...], script: str, folder: Path) -> bytes:
@@ -38,19 +37,23 @@ def ran(shell: tuple[str, ...], script: str, folder: Path) -> bytes:
     ).stdout
 
 
+@pytest.mark.parametrize("examples", [2, pytest.param(25, marks=pytest.mark.torture)])
 @pytest.mark.parametrize("shell", SHELLS, ids=lambda shell: shell[0])
-@QUICK
-@given(texts=st.lists(TEXTS, min_size=1, max_size=20))
-@example(
-    texts=["", "-", "--help", "-n", "-e", "\\", "\\'", "'", "''", "\n", "a\nb\n", "$(touch PWNED)", "`touch PWNED`"]
-)
-@example(
-    texts=["!!", "~", "~root", "*", "a b", "\\n", "\\\\n", "${HOME}", "%s", "'; touch PWNED; '", "\r\n", "\x04\x03"]
-)
-def test_each_text_arrives_as_one_argument(tmp_path: Path, shell: tuple[str, ...], texts: list[str]) -> None:
-    said = ran(shell, "printf '%s\\0' " + " ".join(map(quote, texts)) + "\n", tmp_path)
-    assert said == b"".join(text.encode() + b"\0" for text in texts)
-    assert not (tmp_path / "PWNED").exists()
+def test_each_text_arrives_as_one_argument(tmp_path: Path, shell: tuple[str, ...], examples: int) -> None:
+    @settings(max_examples=examples)
+    @given(texts=st.lists(TEXTS, min_size=1, max_size=20))
+    @example(
+        texts=["", "-", "--help", "-n", "-e", "\\", "\\'", "'", "''", "\n", "a\nb\n", "$(touch PWNED)", "`touch PWNED`"]
+    )
+    @example(
+        texts=["!!", "~", "~root", "*", "a b", "\\n", "\\\\n", "${HOME}", "%s", "'; touch PWNED; '", "\r\n", "\x04\x03"]
+    )
+    def tried(texts: list[str]) -> None:
+        said = ran(shell, "printf '%s\\0' " + " ".join(map(quote, texts)) + "\n", tmp_path)
+        assert said == b"".join(text.encode() + b"\0" for text in texts)
+        assert not (tmp_path / "PWNED").exists()
+
+    tried()
 
 
 @pytest.mark.parametrize("text", ["\0", "a\0b", "\ud800", "\udc80x", "a\udfff"])
@@ -113,31 +116,35 @@ PAYLOADS = [
 ]
 
 
-@settings(QUICK, max_examples=60)
-@given(parts=st.lists(st.sampled_from(FRAGMENTS), min_size=1, max_size=14))
-@example(parts=["echo ", "a", "\\", "${q:item}"])
-@example(parts=["echo ", '"', "$(", "a", ")", "#", "'", "\n", "${q:item}"])
-@example(parts=["echo ", "\\", " ", "#", "'", "\n", "${q:item}"])
-@example(parts=["echo ", '"', "$${x:-", '"', "${q:item}", '"', "}", '"'])
-@example(parts=["echo a ", ">&", " ", "${q:item}"])
-@example(parts=["echo a ", ">&1", "${q:item}"])
-@example(parts=["echo ", '"', "$", "$(", "${q:item}", ")", '"'])
-@example(parts=["echo a ", ">&1", "\\\n", "${q:item}"])
-def test_where_a_quoted_word_may_stand_nothing_of_it_runs(tmp_path: Path, parts: list[str]) -> None:
-    (tmp_path / "PWNED").unlink(missing_ok=True)
-    text = "".join(parts)
-    found = [match for match in TOKEN.finditer(text) if not match[1]]
-    if any(match[0] != "${q:item}" for match in found):
-        return  # fragments that make a reference of their own
-    spans = [match.span() for match in found]
-    if not spans or any(one.spot is not Spot.WORD for one in locate(text, spans)):
-        return
-    for payload in PAYLOADS:
-        script = resolve(text, {"item": payload})
-        assert isinstance(script, str)
-        for shell in (*SHELLS[:4], *UNTRUE):
-            ran(shell, script, tmp_path)
-            assert not (tmp_path / "PWNED").exists(), (shell, script)
+@pytest.mark.parametrize("examples", [2, pytest.param(60, marks=pytest.mark.torture)])
+def test_where_a_quoted_word_may_stand_nothing_of_it_runs(tmp_path: Path, examples: int) -> None:
+    @settings(max_examples=examples)
+    @given(parts=st.lists(st.sampled_from(FRAGMENTS), min_size=1, max_size=14))
+    @example(parts=["echo ", "a", "\\", "${q:item}"])
+    @example(parts=["echo ", '"', "$(", "a", ")", "#", "'", "\n", "${q:item}"])
+    @example(parts=["echo ", "\\", " ", "#", "'", "\n", "${q:item}"])
+    @example(parts=["echo ", '"', "$${x:-", '"', "${q:item}", '"', "}", '"'])
+    @example(parts=["echo a ", ">&", " ", "${q:item}"])
+    @example(parts=["echo a ", ">&1", "${q:item}"])
+    @example(parts=["echo ", '"', "$", "$(", "${q:item}", ")", '"'])
+    @example(parts=["echo a ", ">&1", "\\\n", "${q:item}"])
+    def tried(parts: list[str]) -> None:
+        (tmp_path / "PWNED").unlink(missing_ok=True)
+        text = "".join(parts)
+        found = [match for match in TOKEN.finditer(text) if not match[1]]
+        if any(match[0] != "${q:item}" for match in found):
+            return  # fragments that make a reference of their own
+        spans = [match.span() for match in found]
+        if not spans or any(one.spot is not Spot.WORD for one in locate(text, spans)):
+            return
+        for payload in PAYLOADS:
+            script = resolve(text, {"item": payload})
+            assert isinstance(script, str)
+            for shell in (*SHELLS[:4], *UNTRUE):
+                ran(shell, script, tmp_path)
+                assert not (tmp_path / "PWNED").exists(), (shell, script)
+
+    tried()
 
 
 @pytest.mark.parametrize(
@@ -175,7 +182,8 @@ def test_where_something_stands(text: str, spot: Spot) -> None:
     assert [one.spot for one in locate(text, [span])] == [spot]
 
 
-def test_a_long_text_is_read_in_one_go() -> None:
-    text = "echo $(a) \"b $(c)\" 'd' $${x} [e] \\f\n" * 4_000 + "${q:item}"
+@pytest.mark.parametrize("lines", [400, pytest.param(4_000, marks=pytest.mark.torture)])
+def test_a_long_text_is_read_in_one_go(lines: int) -> None:
+    text = "echo $(a) \"b $(c)\" 'd' $${x} [e] \\f\n" * lines + "${q:item}"
     assert locate(text, [(len(text) - 9, len(text))])[0].spot is Spot.WORD
     assert len(quote("'\\a" * 20_000)) == 20_000 * (2 + 2 + 3)
