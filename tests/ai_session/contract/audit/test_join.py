@@ -191,7 +191,8 @@ async def test_every_call_of_a_client_is_in_the_audit_once(
     assert events == {(event, name): 1 for event in ("session.create", "session.close") for name in "stuv"}
 
 
-def test_calls_that_were_cut_off_have_their_end_too(home: Path, line: CommandLine) -> None:
+@pytest.mark.parametrize("many", [20, pytest.param(70, marks=pytest.mark.torture)])
+def test_calls_that_were_cut_off_have_their_end_too(home: Path, line: CommandLine, many: int) -> None:
     """A daemon is killed in the midst of calls, a client is, and a daemon is stopped."""
     calls = Calls(home)
 
@@ -205,7 +206,7 @@ def test_calls_that_were_cut_off_have_their_end_too(home: Path, line: CommandLin
         first.initialize()
         first.call("create_session", name="s", backend="pty")
         first.call("execute_command", session_id="s", command=FOREVER, timeout_seconds=0)
-        calls.wait_begun(*[begin(first, "lost") for _ in range(70)])
+        calls.wait_begun(*[begin(first, "lost") for _ in range(many)])
         (pid,) = daemon_pids(home)
         first.process.send_signal(signal.SIGSTOP)  # or its relay would ask the next daemon again
         os.kill(pid, signal.SIGKILL)

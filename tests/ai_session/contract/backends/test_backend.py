@@ -100,6 +100,7 @@ async def test_a_paste_that_is_echoed_does_not_deadlock(here: BackendSetup, home
     await owned.close()
 
 
+@pytest.mark.either("here")
 async def test_input_waits_for_a_child_that_does_not_read(here: BackendSetup, home: Path) -> None:
     os.mkfifo(home / "gate")
     pieces = [random.Random(number).randbytes(1 + 997 * number) for number in range(46)]
@@ -121,6 +122,7 @@ async def test_input_waits_for_a_child_that_does_not_read(here: BackendSetup, ho
     await other.close()
 
 
+@pytest.mark.either("here")
 async def test_control_characters_reach_the_foreground(here: BackendSetup) -> None:
     # A shell with a trap could get the signal just before it reads, and would wait for a line.
     waits = "import signal as s; s.pthread_sigmask(s.SIG_BLOCK, [2]); print('ready', flush=True); s.sigwait([2])"
@@ -142,6 +144,7 @@ async def test_resize_is_seen_and_signalled(here: BackendSetup) -> None:
     await owned.close()
 
 
+@pytest.mark.either("here")
 @pytest.mark.parametrize(
     ("script", "status"),
     [
@@ -182,6 +185,7 @@ async def test_exit_is_known_while_the_terminal_is_held(here: BackendSetup) -> N
     await ended(pid)
 
 
+@pytest.mark.either("here")
 async def test_exit_is_known_while_something_floods_the_terminal(here: BackendSetup) -> None:
     owned = await here.sh("trap '' HUP; yes & echo pid=$!; read x; exit 4")
     await owned.shows(b"y\r\ny\r\n")
@@ -234,6 +238,7 @@ async def test_a_given_term_is_kept_where_the_terminal_is_not_its_own(here: Back
     await owned.close()
 
 
+@pytest.mark.either("here")
 async def test_signals_are_at_their_defaults(here: BackendSetup) -> None:
     code = """if True:
         import signal
@@ -248,6 +253,7 @@ async def test_signals_are_at_their_defaults(here: BackendSetup) -> None:
     await owned.close()
 
 
+@pytest.mark.either("here")
 async def test_child_leads_its_session_and_has_the_terminal(here: BackendSetup) -> None:
     code = "import os; print(os.getsid(0) == os.getpid(), os.ttyname(0), os.tcgetpgrp(0) == os.getpgrp(), os.getpid())"
     owned = await here.open(sys.executable, "-c", code)
@@ -370,6 +376,7 @@ async def test_descriptors_return_to_where_they_were(here: BackendSetup) -> None
     assert open_descriptors() == before
 
 
+@pytest.mark.either("here")
 async def test_close_hangs_up(here: BackendSetup, home: Path) -> None:
     owned = await here.sh(f"trap 'echo hup >{home}/hup; exit' HUP; echo ready; while :; do read x; done")
     await owned.shows(b"ready")

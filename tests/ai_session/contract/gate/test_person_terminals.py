@@ -64,8 +64,9 @@ def test_a_window_of_this_machine_is_told_from_what_is_cut_off_from_it(module_ho
     assert found == origin, why
 
 
-def test_a_passphrase_is_chosen_and_changed_in_a_window_as_it_is(module_home: Path) -> None:
-    for _ in range(2):
+@pytest.mark.parametrize("times", [1, pytest.param(2, marks=pytest.mark.torture)])
+def test_a_passphrase_is_chosen_and_changed_in_a_window_as_it_is(module_home: Path, times: int) -> None:
+    for _ in range(times):
         window = CommandLine(module_home, TERM="xterm").spawn("person", "enrol")
         for prompt in ("New passphrase, 10 characters or more: ", "Repeat it: "):
             window.expect_exact(prompt)

@@ -109,6 +109,7 @@ def like(box: str, backend: str) -> pytest.MarkDecorator:
 torture = pytest.mark.torture
 
 
+@pytest.mark.parametrize("step", [4, pytest.param(1, marks=torture)])
 @pytest.mark.parametrize(
     "how",
     [
@@ -118,13 +119,14 @@ torture = pytest.mark.torture
     ids="-".join,
     indirect=True,
 )
-def test_no_output_contains_a_secret(planted: PlantedHome, how: tuple[str, str]) -> None:
+def test_no_output_contains_a_secret(planted: PlantedHome, how: tuple[str, str], step: int) -> None:
+    """One in ``step`` of the repetitions is made, and every secret is in some place of each kind."""
     print_them(planted)
-    read_them_in_pieces(planted)
-    type_them(planted)
+    read_them_in_pieces(planted, step)
+    type_them(planted, step)
     name_things_after_them(planted, how[1])
-    err_with_them(planted)
-    ask_about_them(planted)
+    err_with_them(planted, step)
+    ask_about_them(planted, step)
     for words in (
         ("approvals",),
         ("audit", "show", "40"),
@@ -211,27 +213,27 @@ def print_them(planted: PlantedHome) -> None:
     planted.run("env; cat /proc/self/environ | tr '\\0' '\\n'", max_output_chars=200_000)
 
 
-def read_them_in_pieces(planted: PlantedHome) -> None:
+def read_them_in_pieces(planted: PlantedHome, step: int) -> None:
     """Pages of every border, last lines, matches, head and tail."""
-    whole = planted.run("cat pages.txt", max_output_chars=400)
-    for size in (333, 1999):
+    whole = planted.run(f"head -n {3 * len(one_line()) // step} pages.txt", max_output_chars=400)
+    for size in (333 * step, 1999):
         offset, end = 0, 1
         while offset < end:
             page = planted.call("read_output", session_id="s", offset=offset, max_output_chars=size)
             offset, end = page["next_offset"], page["end_offset"]
-    for offset in range(whole["next_offset"], whole["next_offset"] + 400, 23):
+    for offset in range(whole["next_offset"], whole["next_offset"] + 400, 23 * step):
         planted.call("read_output", session_id="s", offset=offset, max_output_chars=200)
-    for chars in range(200, 400, 19):
+    for chars in range(200, 400, 19 * step):
         planted.call("read_output", session_id="s", tail_lines=4, max_output_chars=chars)
     secret = SHAPED["github"]
     for pattern in (".", secret[:12], secret[:-1] + ".", f"({secret})", "AKIA", "BEGIN"):
         planted.call("read_output", session_id="s", pattern=pattern)
 
 
-def type_them(planted: PlantedHome) -> None:
+def type_them(planted: PlantedHome, step: int = 1) -> None:
     """At a prompt, into a program, at a screen's right edge, and in a full-screen program."""
     planted.run("cat > /dev/null", timeout_seconds=0)
-    for line in ("\n".join(lines()), *one_line()[::9]):
+    for line in ("\n".join(lines()), *one_line()[:: 9 * step]):
         planted.call("send_input", session_id="s", text=line + "\n")
     planted.call("send_input", session_id="s", keys=["C-d"])
     planted.call("read_output", session_id="s", wait_for="finish", max_output_chars=200_000)
@@ -243,11 +245,11 @@ def type_them(planted: PlantedHome) -> None:
     planted.call("send_input", session_id="s", text="q")
     planted.call("read_output", session_id="s", wait_for="finish")
     for secret in (SHAPED["github"], PLAIN["COMPANY_TOKEN"], SHAPED["anthropic"]):
-        for gap in (150, 180, 190):
+        for gap in (190, 180, 150)[::step]:
             planted.run(f": {'x' * gap} {secret}; printf '%*s%s\\n' {gap} '' {secret}")
             planted.call("read_screen", session_id="s")
     planted.call("resize_session", session_id="s", rows=24, cols=60)
-    for secret in (SHAPED["gitlab"], PLAIN["COMPANY_TOKEN"]):
+    for secret in (PLAIN["COMPANY_TOKEN"], SHAPED["gitlab"])[::step]:
         sent = planted.call("send_input", session_id="s", text=f"echo {'y' * 30} {secret}")
         begin = sent["next_offset"]
         planted.call("read_output", session_id="s", command_id="all", wait_for="output", offset=begin)
@@ -274,7 +276,7 @@ def name_things_after_them(planted: PlantedHome, backend: str) -> None:
     planted.call("close_session", session_id=name)
 
 
-def err_with_them(planted: PlantedHome) -> None:
+def err_with_them(planted: PlantedHome, step: int) -> None:
     """Refusals repeat what they refuse, and cut it: each secret in one of them, and some in all."""
     ways: list[Callable[[str], object]] = [
         lambda secret: planted.refused("get_session_info", session_id=secret),
@@ -294,7 +296,7 @@ def err_with_them(planted: PlantedHome) -> None:
     ]
     for number, secret in enumerate((*SHAPED.values(), *PLAIN.values())):
         ways[number % len(ways)](secret)
-    for secret in one_line()[::16]:
+    for secret in one_line()[:: 16 * step]:
         for way in ways:
             way(secret)
     secret = SHAPED["github"]
@@ -307,16 +309,16 @@ def err_with_them(planted: PlantedHome) -> None:
     planted.call("interrupt_command", session_id="s")
 
 
-def ask_about_them(planted: PlantedHome) -> None:
+def ask_about_them(planted: PlantedHome, step: int) -> None:
     """Questions on disk, at a client's form and at the command line; denials."""
     with planted.connect("asker") as far, planted.connect("asker", elicitation={}) as near:
-        for secret in one_line()[::2]:
+        for secret in one_line()[:: 2 * step]:
             for program in ("wget --header", "shutdown"):
                 assert far.call("execute_command", session_id="s", command=f"{program} {shlex.quote(secret)}")[
                     "isError"
                 ]
         planted.verb("approvals")
-        for secret in one_line()[1::5]:
+        for secret in one_line()[1 :: 5 * step]:
             wanted = {"session_id": "s", "command": f"wget {shlex.quote(secret)}"}
             asked = near.request("tools/call", {"name": "execute_command", "arguments": wanted})
             while (message := near.read()).get("id") != asked or "method" in message:

@@ -179,12 +179,11 @@ def test_a_command_of_a_session_tightens_but_does_not_loosen(daemon_home: Path) 
         assert run(peer, f"env -u AI_SESSION_ID {line} policy mode ask-all") == "0"
         change(daemon_home, "trusted")
         change(daemon_home, "workspace")
-        for words in ("env -u AI_SESSION_ID", "setsid -w"):
-            command = f"{words} {line} policy mode trusted"
-            assert run(peer, command) == "consent_needed"
-            (question,) = asking.approvals(daemon_home)["questions"]
-            asking.approve(daemon_home, question)
-            assert run(peer, command) == "1"
+        command = f"setsid -w env -u AI_SESSION_ID {line} policy mode trusted"
+        assert run(peer, command) == "consent_needed"
+        (question,) = asking.approvals(daemon_home)["questions"]
+        asking.approve(daemon_home, question)
+        assert run(peer, command) == "1"
         assert asking.control(daemon_home, "policy")["mode"] == "workspace"
 
 

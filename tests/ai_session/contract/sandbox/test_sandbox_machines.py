@@ -44,7 +44,7 @@ def asked(name: str, directory: Path) -> dict[str, Any]:
     return ask(machines(directory)[name], USERS[-1], *(["box"] if name in MACHINES else []), "doctor")
 
 
-@pytest.mark.parametrize("name", first(MACHINES, "masked /proc", "old bubblewrap"))
+@pytest.mark.parametrize("name", first(MACHINES, "masked /proc"))
 def test_a_box_holds(name: str, directory: Path) -> None:
     holds(machines(directory)[name], asked(name, directory)["box"])
 
@@ -69,9 +69,7 @@ def holds(machine: Machine, reported: dict[str, Any]) -> None:
     assert reported["left"] == ["two", "was"]
 
 
-@pytest.mark.parametrize(
-    "name", first((*MACHINES, "no bubblewrap", "no namespaces"), "masked /proc", "old bubblewrap", "no bubblewrap")
-)
+@pytest.mark.parametrize("name", first((*MACHINES, "no bubblewrap", "no namespaces"), "masked /proc"))
 def test_doctor_says_what_is_missing_and_how_to_get_it(name: str, directory: Path) -> None:
     machine = machines(directory)[name]
     box, *others = asked(name, directory)["doctor"]

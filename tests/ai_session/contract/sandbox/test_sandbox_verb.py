@@ -171,23 +171,23 @@ def test_interrupt_is_the_commands(here: Caller) -> None:
         assert say(shell, "echo $?") == b"5\n"
 
 
-def test_the_verb_is_a_job_of_the_callers_shell(here: Caller) -> None:
+@pytest.mark.parametrize("stop", ["", pytest.param("kill -TSTP 0;", marks=pytest.mark.torture)])
+def test_the_verb_is_a_job_of_the_callers_shell(here: Caller, stop: str) -> None:
     """Stopped by the terminal, and by the command itself, which inside sees nobody but its own."""
     with here.shell() as shell:
-        for stop in ("", "kill -TSTP 0;"):
-            shell.sendline(f"box bash -c 'echo begun; {stop} read -r x; echo got $x; exit 6'")
-            shell.expect_exact("begun\r\n")
-            if not stop:
-                shell.sendcontrol("z")
-            shell.expect_exact("Stopped")
-            shell.expect_exact(PROMPT)
-            shell.sendline("bg")
-            shell.expect_exact(PROMPT)
-            shell.sendline("fg")
-            shell.sendline("it")
-            shell.expect_exact("got it\r\n")
-            shell.expect_exact(PROMPT)
-            assert say(shell, "echo $?; jobs") == b"6\n"
+        shell.sendline(f"box bash -c 'echo begun; {stop} read -r x; echo got $x; exit 6'")
+        shell.expect_exact("begun\r\n")
+        if not stop:
+            shell.sendcontrol("z")
+        shell.expect_exact("Stopped")
+        shell.expect_exact(PROMPT)
+        shell.sendline("bg")
+        shell.expect_exact(PROMPT)
+        shell.sendline("fg")
+        shell.sendline("it")
+        shell.expect_exact("got it\r\n")
+        shell.expect_exact(PROMPT)
+        assert say(shell, "echo $?; jobs") == b"6\n"
 
 
 def test_a_shell_inside_controls_its_own_jobs(here: Caller) -> None:

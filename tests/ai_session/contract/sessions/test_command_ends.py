@@ -29,6 +29,7 @@ from ai_session.tools.output import ReadOutput, read_output
 from ai_session.tools.sessions import OneSession, get_session_info
 from tests.ai_session.support.sessions import request, runtime_directory, spin, successor, until, workspace
 from tests.support.bounds import BOUND_SECONDS
+from tests.support.products import first
 
 pytestmark = [pytest.mark.anyio, pytest.mark.corners, pytest.mark.either("backend")]
 any_shell = pytest.mark.either("caller")
@@ -151,6 +152,7 @@ async def test_how_the_shell_ended_is_how_the_line_typed_last_ended(caller: Call
     assert await caller.state() == "exited"
 
 
+@pytest.mark.parametrize("caller", first(SHELLS, "bash", "zsh", "dash"), indirect=True)
 async def test_settings_of_the_terminal_that_take_no_line_are_undone_and_said(caller: Caller) -> None:
     """A key that is a letter of what the session types, a line end that is none; capitals only are left as they are."""
     # Of the others, line editors make keys of their own.
@@ -189,6 +191,7 @@ async def test_jobs_have_the_numbers_of_typed_ones(caller: Caller) -> None:
     assert (await caller.execute(f"echo {'$status' if caller.shell == 'fish' else '$?'}"))["output"] == "3\n"
 
 
+@pytest.mark.parametrize("caller", first(SHELLS, "zsh", "fish", "dash"), indirect=True)
 async def test_a_typed_command_has_a_record_and_a_wait_of_its_own(caller: Caller, home: Path) -> None:
     earlier = await caller.execute("echo earlier")
     os.mkfifo(home / "fifo")
@@ -246,6 +249,7 @@ async def test_a_typed_line_that_asks_is_answered_and_ends_once(caller: Caller) 
     assert "got:word" in facts["output"]
 
 
+@pytest.mark.parametrize("caller", first(SHELLS, "bash", "mksh"), indirect=True)
 async def test_several_typed_lines_are_one_command_that_ends_with_the_last(caller: Caller) -> None:
     sent = await caller.send("cd /usr\nsh -c 'exit 3'\n")
     facts = await caller.read(wait_for="finish")

@@ -33,9 +33,9 @@ pytestmark = [pytest.mark.anyio, pytest.mark.corners, pytest.mark.either("backen
 SILENCING = (
     ("bash", "shopt -s extdebug; trap false DEBUG"),
     ("zsh", "TRAPDEBUG() { return 1; }"),
-    ("zsh", "trap 'return 1' DEBUG"),
     ("dash", "set -n"),
     ("busybox", "set -n"),
+    ("zsh", "trap 'return 1' DEBUG"),
 )
 """What keeps a shell from executing anything, by its own definition of it."""
 
@@ -79,8 +79,13 @@ async def goes_on(manager: SessionManager, shell: str, number: int, case: Lost) 
     return "" if result == Result("next\n", 4, "finished") else f"{case.command}: the next command gave {result}"
 
 
-async def test_a_shell_that_may_never_open_enough_files_again_ends_and_says_why(manager: SessionManager) -> None:
-    for shell in ("dash", "mksh", "busybox"):
+@pytest.mark.parametrize(
+    "shells", [("dash",), pytest.param(("mksh", "busybox"), marks=pytest.mark.torture)], ids=" ".join
+)
+async def test_a_shell_that_may_never_open_enough_files_again_ends_and_says_why(
+    manager: SessionManager, shells: tuple[str, ...]
+) -> None:
+    for shell in shells:
         session = await manager.create(request(shell, shell=shell))
         assert await run(session, "ulimit -n 12; (exit 5)") == Result("", 5, "finished"), shell
         with pytest.raises(SessionExited, match="only 12 files"):
@@ -91,8 +96,11 @@ async def test_a_shell_that_may_never_open_enough_files_again_ends_and_says_why(
         assert session.ended_by == "cmd"
 
 
+@pytest.mark.parametrize(
+    "cases", [SILENCING[:3], pytest.param(SILENCING[3:], marks=pytest.mark.torture)], ids=["3", "2"]
+)
 async def test_a_shell_that_executes_nothing_any_more_ends_and_starts_again_where_it_was(
-    manager: SessionManager,
+    manager: SessionManager, cases: tuple[tuple[str, str], ...]
 ) -> None:
     async def starts_again(number: int, shell: str, command: str) -> None:
         name = f"s{number}"
@@ -111,7 +119,7 @@ async def test_a_shell_that_executes_nothing_any_more_ends_and_starts_again_wher
         kept = "kept" if shell == "zsh" else ""
         assert await run(again, 'pwd; echo "$AISX"') == Result(f"/usr\n{kept}\n", 0, "finished"), (shell, command)
 
-    await asyncio.gather(*(starts_again(number, *case) for number, case in enumerate(SILENCING)))
+    await asyncio.gather(*(starts_again(number, *case) for number, case in enumerate(cases)))
 
 
 @pytest.mark.torture

@@ -17,6 +17,7 @@ from ai_session.sessions.spec import NewSession, SessionDefaults
 from ai_session.terminal.marks import strip_marks
 from tests.ai_session.support.shell_cases import BASH, DASH, FISH, MKSH, POSIX, Case, prepare
 from tests.support.bounds import BOUND_SECONDS, pause
+from tests.support.products import first
 
 pytestmark = pytest.mark.anyio
 BUSYBOX = tuple(case for case in DASH if case.name != "^C in a pure shell loop")
@@ -28,7 +29,7 @@ SIGNALS_AS_CODES = {-9: 137}
 
 @pytest.mark.corners  # what a backend does for a shell it does for all
 @pytest.mark.parametrize("backend", plugins.names("ai_session.backends"))
-@pytest.mark.parametrize("shell", SHELLS)
+@pytest.mark.parametrize("shell", first(SHELLS, "bash", "zsh", "dash", "mksh", "fish"))
 async def test_all_cases(backend: str, shell: str, home: Path) -> None:
     assert shutil.which(shell), f"{shell} is not installed"
     runtime, data = home / "run", home / "data"

@@ -100,6 +100,7 @@ def test_semantics(plugin: str, executable: str, home: Path, scratch: Path) -> N
     assert run_all(starter(plugin, executable, home), scratch, cases) == ""
 
 
+@pytest.mark.torture  # as dash, whose script it has, plays them
 def test_semantics_of_bash_as_sh(home: Path, scratch: Path) -> None:
     (home / "sh").symlink_to(shutil.which("bash") or "")
     assert run_all(starter("posix", str(home / "sh"), home), scratch, shell_cases.POSIX) == ""

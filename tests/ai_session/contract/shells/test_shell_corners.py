@@ -40,6 +40,7 @@ def test_nothing_of_ours_is_exported_by_set_a(plugin: str, wanted: str, traced: 
         session.close()
 
 
+@pytest.mark.either("wanted")
 @pytest.mark.parametrize(("plugin", "wanted"), EXECUTABLES)
 def test_a_shell_that_may_write_no_file_lives_on(plugin: str, wanted: str, home: Path) -> None:
     session = start(plugin, home, wanted=wanted)

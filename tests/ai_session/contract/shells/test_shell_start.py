@@ -146,6 +146,7 @@ def test_environment(plugin: str, name: str, env: dict[str, str | None], home: P
         session.close()
 
 
+@pytest.mark.either("plugin")
 @pytest.mark.parametrize("plugin", SHELLS)
 def test_working_directory_is_deleted(plugin: str, home: Path) -> None:
     (home / "gone").mkdir()
