@@ -303,6 +303,10 @@ def start(
     folder.mkdir(mode=0o700, exist_ok=True)
     # Without it, fish first reads all manual pages of the system.
     (home / ".local/share/fish/generated_completions").mkdir(parents=True, exist_ok=True)
+    # That of fish itself runs git at each prompt.
+    prompt = home / ".config/fish/functions/fish_prompt.fish"
+    prompt.parent.mkdir(parents=True, exist_ok=True)
+    prompt.write_text("function fish_prompt; echo '> '; end\n")
     file = home / START_FILE.get(plugin, ".shrc")
     file.parent.mkdir(parents=True, exist_ok=True)
     file.write_text(text)

@@ -15,6 +15,7 @@ from ai_session.sessions.manager import SessionManager
 from ai_session.sessions.session import Session
 from ai_session.sessions.spec import NewSession, SessionDefaults
 from ai_session.terminal.marks import strip_marks
+from tests.ai_session.support.sessions import run
 from tests.ai_session.support.shell_cases import BASH, DASH, FISH, MKSH, POSIX, Case, prepare
 from tests.support.bounds import BOUND_SECONDS, pause
 from tests.support.products import first
@@ -58,9 +59,12 @@ async def play_all(manager: SessionManager, cases: Sequence[Case], data: Path) -
 
 
 async def open_session(manager: SessionManager, number: int) -> Session:
-    return await manager.create(
+    session = await manager.create(
         NewSession(name=f"s{number}", working_directory="/", client_env=dict(os.environ), env={"HISTFILE": ""})
     )
+    if os.path.basename(session.spec.shell) == "fish":  # whose own prompt runs git each time
+        await run(session, "function fish_prompt; echo '> '; end")
+    return session
 
 
 async def play(session: Session, case: Case, data: Path) -> list[str]:
