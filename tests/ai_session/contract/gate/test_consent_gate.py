@@ -454,11 +454,14 @@ def test_from_a_box_nobody_even_finds_whom_to_answer(boxed: Path) -> None:
 
 def test_a_name_that_a_box_wants_is_asked_for_until_somebody_says(boxed: Path) -> None:
     """No name here resolves, so what is allowed fails otherwise than what is not."""
-    fetch = f"{SYSTEM_PYTHON} -c 'import urllib.request as u; u.urlopen(\"http://example.invalid\")' 2>&1 | tail -1"
+    request = r"GET http://example.invalid/ HTTP/1.1\r\nHost: example.invalid\r\n\r\n"
+    script = f"exec 3<>/dev/tcp/127.0.0.1/${{http_proxy##*:}}; printf '{request}' >&3; head -n 1 <&3\n"
+    (boxed / "ws/fetch").write_text(script)
+    fetch = "bash fetch"
     env = {**living_in(boxed), "PYTHONPATH": str(asking.ROOT)}
     with Client(asking.FAR, env=env, cwd=boxed / "ws") as peer:
         name = opened(peer, {})
-        assert "403: example.invalid: network needs a person's consent" in ran(peer, fetch)
+        assert "403 example.invalid: network needs a person's consent" in ran(peer, fetch)
         (question,) = waiting(boxed)
         assert (question["client"], question["tool"]) == (name, "network")
         assert question["message"].startswith(f"{name} wants network in session main:\n    example.invalid\n")

@@ -17,9 +17,10 @@ from mcp_types import ElicitRequestParams, ElicitResult
 from agentwire import plugins
 from tests.ai_session.support import asking
 from tests.ai_session.support.asking import FORMS, client, error_of, form, greet, person
-from tests.ai_session.support.command_line import LINE
-from tests.ai_session.support.mcp_client import BOUND_SECONDS, SERVER, living_in, stop_daemons
+from tests.ai_session.support.command_line import CommandLine
+from tests.ai_session.support.mcp_client import SERVER, stop_daemons
 from tests.conftest import new_home
+from tests.support.forked import Person
 
 
 @pytest.fixture(scope="module")
@@ -114,12 +115,8 @@ async def test_the_official_client_asks_its_person(daemon_home: Path, mode: str)
 DECLINED = ElicitResult(action="decline")
 
 
-def attached(home: Path, *options: str) -> pexpect.spawn[bytes]:
-    words = [*LINE[1:], "attach", "main", *options]
-    env = {**living_in(home), "PYTHONPATH": str(asking.ROOT)}
-    found: pexpect.spawn[bytes] = pexpect.spawn(
-        LINE[0], words, cwd=str(home), env=env, dimensions=(24, 80), timeout=BOUND_SECONDS
-    )  # pyright: ignore[reportArgumentType, reportUnknownVariableType]
+def attached(home: Path, *options: str) -> Person:
+    found = CommandLine(home).spawn("attach", "main", *options)
     found.expect_exact("ready> ")
     return found
 

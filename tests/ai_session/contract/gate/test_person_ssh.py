@@ -142,6 +142,7 @@ def test_another_passphrase_takes_the_old_one(home: Path, host: SshHost) -> None
     window.expect(pexpect.EOF)
 
 
+@pytest.mark.torture  # by day test_person_check.py has it of a terminal that says where it came from
 @pytest.mark.parametrize("home", ["terminal"], indirect=True)
 def test_a_terminal_over_ssh_counts_where_it_is_configured_to(home: Path, host: SshHost) -> None:
     with client(home) as peer:

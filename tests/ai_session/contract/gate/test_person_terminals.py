@@ -15,6 +15,7 @@ import pytest
 from tests.ai_session.support.command_line import CommandLine
 from tests.ai_session.support.mcp_client import BOUND_SECONDS, living_in, stop_daemons
 from tests.conftest import new_home
+from tests.support.products import first
 from tests.support.ssh_host import ROOT, SshHost, ssh_host, verb
 
 
@@ -57,7 +58,10 @@ def shown(module_home: Path, way: str, host: SshHost | None = None) -> tuple[str
     return facts["origin"], facts["why"]
 
 
-@pytest.mark.parametrize("way", WAYS)
+DAILY = ("the window itself", "script, which types whatever it is given", "tmux", "without the window")
+
+
+@pytest.mark.parametrize("way", first(WAYS, *DAILY))
 def test_a_window_of_this_machine_is_told_from_what_is_cut_off_from_it(module_home: Path, way: str) -> None:
     words, origin = WAYS[way]
     found, why = shown(module_home, words)

@@ -248,15 +248,18 @@ def type_them(planted: PlantedHome, step: int = 1) -> None:
         for gap in (190, 180, 150)[::step]:
             planted.run(f": {'x' * gap} {secret}; printf '%*s%s\\n' {gap} '' {secret}")
             planted.call("read_screen", session_id="s")
-    planted.call("resize_session", session_id="s", rows=24, cols=60)
+    planted.call("create_session", name="narrow", rows=24, cols=60)
     for secret in (PLAIN["COMPANY_TOKEN"], SHAPED["gitlab"])[::step]:
-        sent = planted.call("send_input", session_id="s", text=f"echo {'y' * 30} {secret}")
+        sent = planted.call("send_input", session_id="narrow", text=f"echo {'y' * 30} {secret}")
         begin = sent["next_offset"]
-        planted.call("read_output", session_id="s", command_id="all", wait_for="output", offset=begin)
-        planted.call("read_output", session_id="s", command_id="all", tail_lines=3)
-        planted.call("read_screen", session_id="s")
-        planted.call("send_input", session_id="s", keys=["Enter"])
+        planted.call("read_output", session_id="narrow", command_id="all", wait_for="output", offset=begin)
+        planted.call("read_output", session_id="narrow", command_id="all", tail_lines=3)
+        planted.call("read_screen", session_id="narrow")
+        planted.call("send_input", session_id="narrow", keys=["Enter"])
+    planted.call("read_output", session_id="narrow", command_id="all", tail_lines=100, max_output_chars=200_000)
     planted.call("read_output", session_id="s", command_id="all", tail_lines=100, max_output_chars=200_000)
+    planted.call("resize_session", session_id="s", rows=24, cols=60)
+    planted.call("read_screen", session_id="s")
     planted.call("resize_session", session_id="s", rows=50, cols=200)
 
 

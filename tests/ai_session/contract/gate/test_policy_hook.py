@@ -11,7 +11,7 @@ import pytest
 from tests.ai_session.support import asking
 from tests.ai_session.support.asking import client, error_of, greet, person
 from tests.ai_session.support.mcp_client import Client, daemon_pids, stop_daemons
-from tests.conftest import WINDOWS, new_home
+from tests.conftest import UNBOXED, WINDOWS, new_home
 from tests.support.process_ends import kill_process
 
 HOOK = """#!/bin/sh
@@ -102,10 +102,10 @@ def test_one_that_is_missing_lets_nothing_run_but_everything_can_be_ended(homes:
     hook = made / ".config/ai-session/hook"
     hook.write_text(HOOK.format(home=made))
     hook.chmod(0o755)
-    (made / ".config/ai-session/config.toml").write_text(f'[policy]\nhook = ["{hook}"]\n' + WINDOWS)
+    (made / ".config/ai-session/config.toml").write_text(f'{UNBOXED}hook = ["{hook}"]\n' + WINDOWS)
     with client(made) as peer:
         greet(peer, {})
-        for name in ("one", "two", "three"):
+        for name in ("one", "two"):
             assert not peer.call("create_session", name=name, backend="pty")["isError"]
     for pid in daemon_pids(made):
         kill_process(pid)
@@ -115,6 +115,6 @@ def test_one_that_is_missing_lets_nothing_run_but_everything_can_be_ended(homes:
         failed = error_of(peer.call("execute_command", session_id="one", command="true"))
         assert (failed["code"], "is not a program that can be run" in failed["message"]) == ("hook_failed", True)
         assert error_of(peer.call("list_sessions"))["code"] == "hook_failed"
-    assert json.loads(person(made, "kill", "--all", "--yes", "--json"))["ended"] == ["one", "two", "three"]
+    assert json.loads(person(made, "kill", "--all", "--yes", "--json"))["ended"] == ["one", "two"]
     assert json.loads(person(made, "ls", "--json")) == []
     stop_daemons(made)

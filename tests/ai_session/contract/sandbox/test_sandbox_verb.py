@@ -190,6 +190,7 @@ def test_the_verb_is_a_job_of_the_callers_shell(here: Caller, stop: str) -> None
         assert say(shell, "echo $?; jobs") == b"6\n"
 
 
+@pytest.mark.torture  # by day test_boxed_semantics.py has jobs in boxes
 def test_a_shell_inside_controls_its_own_jobs(here: Caller) -> None:
     with here.shell() as shell:
         enter(shell)
@@ -234,6 +235,7 @@ def test_the_terminal_inside_is_the_callers(inside: pexpect.spawn[bytes]) -> Non
     shell.expect_exact(INSIDE)
 
 
+@pytest.mark.torture
 def test_tmux_inside(inside: pexpect.spawn[bytes]) -> None:
     shell = inside
     assert say(shell, "tmux -f /dev/null -L in new -d -s s -x 80 -y 10 'cat'; echo $?", INSIDE) == b"0\n"

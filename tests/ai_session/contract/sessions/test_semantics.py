@@ -30,7 +30,7 @@ SIGNALS_AS_CODES = {-9: 137}
 
 @pytest.mark.corners  # what a backend does for a shell it does for all
 @pytest.mark.parametrize("backend", plugins.names("ai_session.backends"))
-@pytest.mark.parametrize("shell", first(SHELLS, "bash", "zsh", "dash", "mksh", "fish"))
+@pytest.mark.parametrize("shell", first(SHELLS, "bash", "zsh", "dash", "fish"))
 async def test_all_cases(backend: str, shell: str, home: Path) -> None:
     assert shutil.which(shell), f"{shell} is not installed"
     runtime, data = home / "run", home / "data"
