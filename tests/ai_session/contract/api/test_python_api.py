@@ -250,7 +250,8 @@ def test_threads_and_a_forked_child_use_it_at_the_same_time(session: ai_session.
 
 
 @pytest.mark.anyio
-async def test_awaited_many_commands_run_at_once(daemon_home: Path) -> None:
+@pytest.mark.parametrize("killed", [False, pytest.param(True, marks=pytest.mark.torture)])
+async def test_awaited_many_commands_run_at_once(daemon_home: Path, killed: bool) -> None:
     with environment(living_in(daemon_home)):
         opened = [ai_session.aio.open(f"many-{number}", backend="pty") for number in range(3)]
         async with asyncio.timeout(2 * BOUND_SECONDS):
@@ -272,15 +273,15 @@ async def test_awaited_many_commands_run_at_once(daemon_home: Path) -> None:
             assert (await asking.wait()).ok
             with pytest.raises(ai_session.Denied):
                 await first.run("halt now")
-            for pid in daemon_pids(daemon_home):
+            for pid in daemon_pids(daemon_home) if killed else ():
                 os.kill(pid, signal.SIGKILL)
             assert (await first.run("echo back")).output == "back\n"
             assert {info.name for info in await aio.list_sessions()} >= {session.name for session in sessions}
             await asyncio.gather(*(session.close() for session in sessions))
 
 
-def test_the_fixture_gives_a_terminal_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Carried out by a run of pytest inside this one."""
+def test_the_fixture_gives_a_terminal_of_its_own(tmp_path: Path, home: Path) -> None:
+    """Carried out by a run of pytest in a process of its own."""
     (plugin,) = entry_points(group="pytest11", name="ai_session")
     assert plugin.value == "ai_session.api.pytest_plugin"
     (tmp_path / "test_it.py").write_text(
@@ -288,9 +289,12 @@ def test_the_fixture_gives_a_terminal_of_its_own(tmp_path: Path, monkeypatch: py
         "    assert terminal.run('pwd').output == f'{tmp_path}\\n'\n"
         "    assert terminal.run('echo $HOME | head -c 5; false').exit_code == 1\n"
     )
-    monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
+    (tmp_path / "run.py").write_text("import sys, pytest\nsys.exit(pytest.main(sys.argv[1:]))\n")
+    env = {**living_in(home), "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
     words = ["-q", "-p", "ai_session.api.pytest_plugin", "-p", "no:cacheprovider", "--rootdir", str(tmp_path)]
-    assert pytest.main([*words, "--import-mode=importlib", str(tmp_path / "test_it.py")]) == pytest.ExitCode.OK
+    words += ["--import-mode=importlib", str(tmp_path / "test_it.py")]
+    code, out, _ = forked.run("ai_session", words, cwd=tmp_path, env=env, script=str(tmp_path / "run.py"))
+    assert code == pytest.ExitCode.OK, out.decode()
 
 
 def test_the_pages_examples_do_what_they_say(daemon_home: Path, capsys: pytest.CaptureFixture[str]) -> None:

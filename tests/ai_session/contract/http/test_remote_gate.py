@@ -110,10 +110,8 @@ async def given_up(gate: RemoteGate) -> None:
     caller = asyncio.create_task(gate.started())
     await asyncio.sleep(0)
     caller.cancel()
-    while True:
-        if readers():
-            return
-        await asyncio.sleep(0)
+    while not readers():
+        await pause_awaited()
 
 
 async def test_a_connection_whose_only_caller_gave_up_serves_the_next_and_is_closed(daemon_home: Path) -> None:
@@ -194,8 +192,15 @@ async def test_a_person_is_asked_while_the_call_waits_or_by_the_result(daemon_ho
 
 
 async def test_a_daemon_that_is_killed_fails_what_waits_and_nothing_else(daemon_home: Path) -> None:
+    """Changes are heard beyond its end."""
     async with gate_of(daemon_home) as gate:
-        await make(gate, "lived")
+        session = await make(gate, "lived")
+        changes = await gate.watch_changes(ALICE)
+        others = await gate.watch_changes(replace(ALICE, subject="bob"))
+        await gate.call(call_of(ALICE, "execute_command", session_id="lived", command="echo news"))
+        reported: set[tuple[str, str]] = set()
+        while not {("output", session), ("state", session)} <= reported:
+            reported |= {(change.kind, change.session_id) for change in await changes.next()}
         mark, fifo = runtime(daemon_home) / "ran", runtime(daemon_home) / "on"
         os.mkfifo(fifo)
         command = f"echo once >> {mark}; read line <{fifo}"
@@ -218,30 +223,16 @@ async def test_a_daemon_that_is_killed_fails_what_waits_and_nothing_else(daemon_
             assert (await again).structured["exit_code"] == 0
         assert mark.read_text() == "once\n"
         assert daemon_pids(daemon_home) != [pid]
-
-
-async def test_changes_are_heard_beyond_a_daemons_end(daemon_home: Path) -> None:
-    async with gate_of(daemon_home) as gate:
-        session = await make(gate, "heard")
-        changes = await gate.watch_changes(ALICE)
-        others = await gate.watch_changes(replace(ALICE, subject="bob"))
-        await gate.call(call_of(ALICE, "execute_command", session_id="heard", command="echo news"))
-        reported: set[tuple[str, str]] = set()
-        while not {("output", session), ("state", session)} <= reported:
-            reported |= {(change.kind, change.session_id) for change in await changes.next()}
-        (pid,) = daemon_pids(daemon_home)
-        os.kill(pid, signal.SIGKILL)
-        again: frozenset[Change] = frozenset()
-        while not {("list", ""), ("output", session)} <= {(change.kind, change.session_id) for change in again}:
-            again |= await changes.next()
+        heard: frozenset[Change] = frozenset()
+        while not {("list", ""), ("output", session)} <= {(change.kind, change.session_id) for change in heard}:
+            heard |= await changes.next()
         await make(gate, "later")
-        while not any(change.name == "later" for change in again):
-            again |= await changes.next()
+        while not any(change.name == "later" for change in heard):
+            heard |= await changes.next()
         ending = asyncio.create_task(changes.next())
         changes.close()
         assert await ending == frozenset()
-        heard = await others.next()
-        assert {change.session_id for change in heard} == {""}
+        assert {change.session_id for change in await others.next()} == {""}
         others.close()
 
 

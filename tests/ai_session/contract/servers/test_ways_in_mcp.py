@@ -17,6 +17,7 @@ from ai_session.tools.base import Tool
 from tests.ai_session.support.entries import SHUT, Audit, DaemonHome, daemon_home
 from tests.ai_session.support.mcp_client import SERVER, Client, living_in, runtime, stop_daemons
 from tests.conftest import client_environment, environment, new_home
+from tests.support import forked
 
 
 @pytest.fixture(scope="module")
@@ -124,6 +125,12 @@ def served(home: Path) -> Iterator[Path]:
     stop_daemons(home)
 
 
+@pytest.fixture
+def served_already(served: Path) -> Path:
+    forked.daemon(living_in(served))
+    return served
+
+
 @pytest.mark.parametrize(
     "flags", [(), pytest.param(("--no-daemon",), marks=pytest.mark.torture)], ids=["daemon", "no-daemon"]
 )  # without a daemon: the denied client below
@@ -142,7 +149,10 @@ def test_every_tool_over_mcp_passes_the_gate_once(served: Path, flags: tuple[str
 
 
 @pytest.mark.anyio
-async def test_every_tool_by_a_front_passes_the_gate_once(served: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_every_tool_by_a_front_passes_the_gate_once(
+    served_already: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    served = served_already
     monkeypatch.chdir(served)  # where a front is started, files are written
     gate, principal = RemoteGate(authenticated=True), Principal("mcp", os.getuid(), subject="alice", scopes=ALL_SCOPES)
 
