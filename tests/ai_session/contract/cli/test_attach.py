@@ -94,6 +94,7 @@ def test_typing_goes_in_output_comes_out_and_the_session_goes_on(main: CommandLi
     assert (left["session"], left["actor"]["kind"]) == (reported["session_id"], "person")
 
 
+@pytest.mark.either("main")
 def test_what_was_there_before_is_drawn_first(main: CommandLine) -> None:
     main.run("exec", "main", "echo earlier; seq 3")
     person = main.spawn("attach", "main")
@@ -112,6 +113,7 @@ def test_agents_commands_appear_to_the_person(anywhere: CommandLine) -> None:
     assert leave(person) == 0
 
 
+@pytest.mark.either("main")
 def test_the_session_takes_the_terminals_size_and_follows_it(main: CommandLine) -> None:
     person = main.spawn("attach", "main", size=(31, 97))
     person.expect_exact("ready> ")
@@ -202,10 +204,10 @@ def test_attaching_goes_on_with_the_next_daemon(anywhere: CommandLine) -> None:
     ("key", "typed"),
     [
         ("ctrl-a", b"\x01"),
-        ("^b", b"\x02"),
+        pytest.param("^b", b"\x02", marks=pytest.mark.torture),
         ("C-]", b"\x1b[93;5u"),
         ("ctrl-]", b"\x1b[27;5;93~"),
-        ("ctrl-q", b"ls\x11ls"),
+        pytest.param("ctrl-q", b"ls\x11ls", marks=pytest.mark.torture),
     ],
 )
 def test_the_detach_key_can_be_chosen_and_comes_in_any_encoding(on_pty: CommandLine, key: str, typed: bytes) -> None:
@@ -271,8 +273,12 @@ def in_terminal(cli: CommandLine, ending: str, number: int | None) -> tuple[list
 
 @pytest.mark.parametrize(
     ("ending", "number"),
-    [("\x1d", None), ("exit 0\r", None), ("", signal.SIGTERM), ("", signal.SIGHUP)],
-    ids=["detach", "shell's end", "SIGTERM", "SIGHUP"],
+    [
+        pytest.param("\x1d", None, id="detach"),
+        pytest.param("exit 0\r", None, id="shell's end", marks=pytest.mark.torture),
+        pytest.param("", signal.SIGTERM, id="SIGTERM"),
+        pytest.param("", signal.SIGHUP, id="SIGHUP", marks=pytest.mark.torture),
+    ],
 )
 def test_the_terminal_is_as_it_was_however_it_ends(on_pty: CommandLine, ending: str, number: int | None) -> None:
     before, after, shown = in_terminal(on_pty, ending, number)
@@ -282,18 +288,17 @@ def test_the_terminal_is_as_it_was_however_it_ends(on_pty: CommandLine, ending: 
 
 
 def test_a_slow_terminal_gets_the_latest_screen_and_stalls_nobody(on_pty: CommandLine) -> None:
-    """8 MB are printed while the viewer reads nothing; then it sees the end without all of what lay between."""
+    """4 MB are printed while the viewer reads nothing; then it sees the end without all of what lay between."""
     person = on_pty.spawn("attach", "main")
     person.expect_exact("ready> ")
     os.kill(person.pid, signal.SIGSTOP)
-    assert on_pty.out("exec", "main", "yes 0123456789abcde | head -c 8000000 | tail -c 16").startswith("0123")
-    on_pty.run("exec", "main", "yes 0123456789abcde | head -c 8000000")
+    on_pty.run("exec", "main", "yes 0123456789abcde | head -c 4000000")
     on_pty.run("exec", "main", "echo the-$((1+1))-end")
     os.kill(person.pid, signal.SIGCONT)
     seen = 0
     while person.expect_exact([b"the-2-end", b"\n"]) == 1:
         seen += len(person.before or b"")
-    assert seen < 4_000_000
+    assert seen < 2_000_000
     person.send(DETACH)
     assert leave(person) == 0
 

@@ -16,6 +16,7 @@ import pytest
 
 from tests.ai_session.support.command_line import LINE, CommandLine, finish
 from tests.support.bounds import BOUND_SECONDS
+from tests.support.products import first
 
 
 @pytest.fixture(scope="module")
@@ -77,7 +78,9 @@ def test_a_name_may_be_in_any_script(cli: CommandLine, backend: str) -> None:
     assert cli.out("new", cwd=folder).split("\t")[0] == "Über-uns"
 
 
-@pytest.mark.parametrize("name", ["a/b", "", "-", "a b", "a\x1b[31m", "a\u202eb", "a" * 65])
+@pytest.mark.parametrize(
+    "name", first(("a/b", "", "-", "a b", "a\x1b[31m", "a\u202eb", "a" * 65), "a/b", "", "a\u202eb")
+)
 def test_what_is_no_name_is_refused_in_a_persons_words(main: CommandLine, name: str) -> None:
     for words in (("new", "--", name), ("rename", "main", "--", name)):
         refused = main.run(*words, code=2)

@@ -68,13 +68,15 @@ def seen_in(call: Call, **session: str) -> list[int]:
     return masks(done["output"])
 
 
-@pytest.mark.either("way")
-@pytest.mark.parametrize("way", [("--stdio",), ("--stdio", "--no-daemon")])
-def test_a_client_that_ignores_everything(server: Server, way: tuple[str, ...]) -> None:
+NO_DAEMON = pytest.param(("--stdio", "--no-daemon"), ("zsh", "fish", "sh"), marks=pytest.mark.torture)
+
+
+@pytest.mark.parametrize(("way", "shells"), [(("--stdio",), ("fish",)), NO_DAEMON])
+def test_a_client_that_ignores_everything(server: Server, way: tuple[str, ...], shells: tuple[str, ...]) -> None:
     call = server(*way[1:]).call
     for backend, profile in (("pty", "workspace"), ("tmux", "trusted")):
         assert seen_in(call, backend=backend, profile=profile) == [0, 0], (backend, profile)
-    for shell in ("zsh", "fish", "sh"):
+    for shell in shells:
         assert seen_in(call, shell=shell, profile="trusted") == [0, 0], shell
 
 

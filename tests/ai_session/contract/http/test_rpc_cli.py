@@ -154,9 +154,10 @@ def is_answer(answer: Any) -> bool:
     return answer.get("error", {}).get("code") != -32603
 
 
-@settings(max_examples=25, suppress_health_check=[*BY_CHANCE, HealthCheck.function_scoped_fixture])
+@pytest.mark.parametrize("turn", [1, *(pytest.param(turn, marks=pytest.mark.torture) for turn in (2, 3))])
+@settings(max_examples=8, suppress_health_check=[*BY_CHANCE, HealthCheck.function_scoped_fixture])
 @given(st.lists(SENT | CUT | st.binary(max_size=60), min_size=1, max_size=4))
-def test_whatever_comes_every_request_with_an_id_is_answered(served: Served, sent: list[Any]) -> None:
+def test_whatever_comes_every_request_with_an_id_is_answered(turn: int, served: Served, sent: list[Any]) -> None:
     http, url = served.http, served.announced["url"]
     for each in sent:
         data = each if isinstance(each, bytes) else json.dumps(each).encode()

@@ -14,9 +14,10 @@ from pathlib import Path
 import pytest
 
 from ai_session.tools.code import MAX_FILE_BYTES, MAX_OUTPUT_BYTES
-from tests.ai_session.support.mcp_client import daemon_pids, runtime, stop_daemons
+from tests.ai_session.support.mcp_client import daemon_pids, living_in, runtime, stop_daemons
 from tests.ai_session.support.rpc_servers import Rpc, RpcHome, new_rpc_home, serving
 from tests.conftest import processes
+from tests.support import forked
 from tests.support.bounds import pause_awaited
 
 pytestmark = pytest.mark.anyio
@@ -38,6 +39,7 @@ ENDLESS = "import time\nopen('begun', 'w')\nwhile True: time.sleep(60)"
 @pytest.fixture(scope="module")
 def rpc_home(homes: Path) -> Iterator[RpcHome]:
     rpc_home = new_rpc_home(homes)
+    forked.daemon(living_in(rpc_home.home))
     yield rpc_home
     stop_daemons(rpc_home.home)
 
@@ -169,6 +171,7 @@ async def test_a_daemon_that_is_killed_leaves_no_code_to_the_next(rpc_home: RpcH
                 os.kill(pid, signal.SIGKILL)
             reported = (await asking).json()
             assert reported["error"]["data"]["code"] == "daemon_unavailable"
+            await asyncio.to_thread(forked.daemon, living_in(rpc_home.home))
             await until(here, lambda: not sessions_of(rpc_home))
             (rpc_home.workspace / "begun").unlink()
 

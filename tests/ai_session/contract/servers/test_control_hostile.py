@@ -45,9 +45,10 @@ class HostileGate(MemoryGate):
         raise ZeroDivisionError
 
 
-@settings(max_examples=30)
+@pytest.mark.parametrize("turn", [1, *(pytest.param(turn, marks=pytest.mark.torture) for turn in (2, 3))])
+@settings(max_examples=10)
 @given(frames=st.lists(LINES.map(lambda line: json.dumps(line).encode() + b"\n") | st.binary(max_size=40), max_size=6))
-async def test_any_frames(frames: list[bytes]) -> None:
+async def test_any_frames(turn: int, frames: list[bytes]) -> None:
     async with serving(HostileGate(), version=2) as peer:
         peer.raw(b"".join(frames))
         peer.writer.write_eof()

@@ -55,10 +55,11 @@ def daemon_home(homes: Path) -> Iterator[Path]:
     stop_daemons(home)
 
 
-@settings(suppress_health_check=[*BY_CHANCE, HealthCheck.function_scoped_fixture])
+@pytest.mark.parametrize("turn", [1, *(pytest.param(turn, marks=pytest.mark.torture) for turn in (2, 3))])
+@settings(max_examples=8, suppress_health_check=[*BY_CHANCE, HealthCheck.function_scoped_fixture])
 @given(st.lists(VALID | BROKEN | CUT, min_size=1, max_size=12), st.integers(1, 4000), st.booleans())
 def test_whatever_comes_every_request_with_an_id_is_answered(
-    daemon_home: Path, sent: list[Any], piece: int, detected: bool
+    turn: int, daemon_home: Path, sent: list[Any], piece: int, detected: bool
 ) -> None:
     first, last = f"first {uuid.uuid4()}", f"last {uuid.uuid4()}"
     lines = [one if isinstance(one, bytes) else json.dumps(one).encode() for one in sent]

@@ -7,7 +7,6 @@ import gc
 import json
 import os
 import socket
-import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -23,6 +22,7 @@ from tests.ai_session.contract.servers.test_control import PERSON, MemoryHost
 from tests.ai_session.support.mcp_client import ENVELOPE, Client, Message, double, living_in
 from tests.ai_session.support.sessions import spin
 from tests.conftest import new_home
+from tests.support import forked
 from tests.support.bounds import BOUND_SECONDS
 
 ROOT = Path(__file__).parents[4]
@@ -195,11 +195,9 @@ def test_starting_daemon_answers_first_questions_then_does_the_rest_in_order() -
 
 
 def test_recorded_answers_are_what_the_server_answers() -> None:
-    script = [sys.executable, str(ROOT / "scripts/first_answers.py"), "--check"]
-    done = subprocess.run(
-        script, capture_output=True, text=True, env=dict(os.environ), timeout=BOUND_SECONDS, check=False
-    )
-    assert (done.returncode, done.stderr) == (0, "")
+    script = str(ROOT / "scripts/first_answers.py")
+    code, _, errors = forked.run("ai_session", ["--check"], cwd=ROOT, env=os.environ, script=script)
+    assert (code, errors.decode()) == (0, "")
 
 
 def test_daemon_that_cannot_start_says_why_to_every_call() -> None:

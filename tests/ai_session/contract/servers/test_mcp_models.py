@@ -8,7 +8,7 @@ import re
 from typing import Any
 
 import pytest
-from hypothesis import example, given
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from agentwire.json_lines import Message, encode
@@ -167,13 +167,19 @@ def both(
     return quick, long
 
 
+TURNS = pytest.mark.parametrize("turn", [1, *(pytest.param(turn, marks=pytest.mark.torture) for turn in (2, 3))])
+"""Each draws other examples."""
+
+
+@TURNS
+@settings(max_examples=8)
 @given(version=st.sampled_from(VERSIONS), params=CALLS)
 @example(version="2025-11-25", params={"name": "echo", "arguments": {"a": None, "deep": [{"b": None}]}})
 @example(version="2025-06-18", params={"name": "echo", "arguments": None})
 @example(version="2025-06-18", params={"name": "echo", "_meta": {"progressToken": True}})
 @example(version="2025-06-18", params={"name": "echo", "_meta": {"progressToken": 1.0}})
 @example(version="2024-11-05", params={"name": "echo", "arguments": {}})
-def test_it_is_the_same_answer(version: str, params: Message) -> None:
+def test_it_is_the_same_answer(turn: int, version: str, params: Message) -> None:
     quick, long = both(version, params)
     assert quick == long
 
@@ -193,13 +199,17 @@ def test_it_is_taken_for_what_clients_send(version: str) -> None:
     assert needs_no_sdk({"notifications": {"toolsListChanged": True}, "_meta": WHO})
 
 
+@TURNS
+@settings(max_examples=8)
 @given(params=CALLS, envelope=ENVELOPES)
 @example(params={"name": "ask"}, envelope=WHO)
 @example(params={"name": "echo", "arguments": {"a": None}}, envelope=WHO)
 @example(params={"name": "defect"}, envelope=WHO)
 @example(params={"name": "echo"}, envelope=WHO | {ENVELOPE + "logLevel": "x"})
 @example(params={"name": "echo"}, envelope=WHO | {ENVELOPE + "clientInfo": {"name": True, "version": "1"}})
-def test_it_is_the_same_answer_to_a_client_that_names_itself_in_each_call(params: Message, envelope: Message) -> None:
+def test_it_is_the_same_answer_to_a_client_that_names_itself_in_each_call(
+    turn: int, params: Message, envelope: Message
+) -> None:
     meta: Any = params.get("_meta", {})
     known = {"name": "echo", "_meta": WHO}
     called: Message = params | {"_meta": {**meta, **envelope} if isinstance(meta, dict) else meta}
@@ -207,19 +217,25 @@ def test_it_is_the_same_answer_to_a_client_that_names_itself_in_each_call(params
     assert quick == long
 
 
+@TURNS
+@settings(max_examples=8)
 @given(params=CALLS, introduction=INTRODUCTIONS)
 @example(params={"name": "ask"}, introduction=WHO)
 @example(params={"name": "defect"}, introduction=WHO)
 @example(params={"name": "nope"}, introduction=WHO | {ENVELOPE + "clientInfo": {"name": "c", "version": "1"}})
 @example(params={"name": "echo"}, introduction=WHO | {ENVELOPE + "clientCapabilities": {"extensions": {TASKS: {}}}})
 @example(params={"name": "ask"}, introduction=WHO | {ENVELOPE + "clientCapabilities": {"elicitation": {"url": {}}}})
-def test_it_is_the_same_answer_to_the_first_that_a_client_says(params: Message, introduction: Message) -> None:
+def test_it_is_the_same_answer_to_the_first_that_a_client_says(
+    turn: int, params: Message, introduction: Message
+) -> None:
     meta: Any = params.get("_meta", {})
     called: Message = params | {"_meta": {**meta, **introduction} if isinstance(meta, dict) else meta}
     quick, long = both("2025-11-25", called)
     assert quick == long
 
 
+@TURNS
+@settings(max_examples=8)
 @given(wanted=FILTERS | VALUES, introduction=INTRODUCTIONS, more=METAS)
 @example(wanted={"toolsListChanged": True, "resourcesListChanged": False}, introduction=WHO, more={})
 @example(wanted={"promptsListChanged": True, "resourceSubscriptions": None}, introduction=WHO, more={})
@@ -227,18 +243,20 @@ def test_it_is_the_same_answer_to_the_first_that_a_client_says(params: Message, 
     wanted={"resourceSubscriptions": ["session://a/info", "x:"], "toolsListChanged": True}, introduction=WHO, more={}
 )
 @example(wanted={"taskIds": ["t"]}, introduction=WHO, more={})
-def test_a_stream_is_the_same(wanted: Any, introduction: Message, more: Message) -> None:
+def test_a_stream_is_the_same(turn: int, wanted: Any, introduction: Message, more: Message) -> None:
     quick, long = both("2025-11-25", {"notifications": wanted, "_meta": introduction | more}, method=LISTEN)
     assert quick == long
 
 
+@TURNS
+@settings(max_examples=8)
 @given(
     introduction=INTRODUCTIONS, more=METAS, others=st.dictionaries(st.sampled_from(("cursor", "x")), VALUES, max_size=1)
 )
 @example(introduction=WHO, more={}, others={})
 @example(introduction={}, more={}, others={})
 @example(introduction={}, more={"progressToken": True}, others={})
-def test_tools_are_listed_the_same(introduction: Message, more: Message, others: Message) -> None:
+def test_tools_are_listed_the_same(turn: int, introduction: Message, more: Message, others: Message) -> None:
     ways = both("2025-11-25", others | {"_meta": introduction | more}, method=LIST_TOOLS)
     quick, long = ([json.loads(line) for line in way] for way in ways)
     assert quick == long

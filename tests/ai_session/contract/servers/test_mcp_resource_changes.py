@@ -253,7 +253,7 @@ def test_26_subscribing_again_and_again_leaves_nothing(client: Client, module_ho
     client.ask("resources/subscribe", {"uri": "session://build/screen"})
     client.ask("resources/unsubscribe", {"uri": "session://build/screen"})
     before = held()
-    for number in range(200):
+    for number in range(60):
         uri = {"uri": f"session://{'build' if number % 2 else 'other'}/screen"}
         assert client.ask("resources/subscribe", uri)["result"] == {}
         assert client.ask("resources/unsubscribe", uri)["result"] == {}

@@ -158,8 +158,12 @@ def test_every_verb_has_its_entry() -> None:
     assert set(verbs(get_command(main.program()))) == set(VERBS)
 
 
+APART = {"sandbox", "top", "doctor", "daemon restart"}
+"""What starts processes of its own, or loads more than this process has."""
+
+
 def enter(here: DaemonHome, verb: str, way: Way) -> tuple[int, str]:
-    """Use a verb as a person does: some need a terminal, or a process of their own."""
+    """Use a verb as a person does: some need a terminal, or a process apart."""
     words = way.words.split()
     if verb == "attach":
         terminal = here.line.spawn(*words)
@@ -168,7 +172,7 @@ def enter(here: DaemonHome, verb: str, way: Way) -> tuple[int, str]:
         terminal.expect(pexpect.EOF)
         terminal.close()
         return terminal.exitstatus or 0, str(terminal.before)
-    if verb == "sandbox":
+    if verb in APART:
         with here.line.start(*words) as process:
             out, err = finish(process)
             return process.returncode, out + err
