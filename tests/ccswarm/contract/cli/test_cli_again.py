@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from tests.ccswarm.support.runs import BASE, RunVerbs, step, task
 
 FAIL = '[[tasks.steps]]\nid = "fail"\ntool = "small.fail"\n'
 
 
+@pytest.mark.torture  # test_swarm.py; what was asked in words is repeated below
 def test_a_corrected_plan_resumes_where_the_run_failed(home: Path) -> None:
     verbs = RunVerbs(home, BASE)
     plan = home / "plan.toml"

@@ -217,6 +217,7 @@ def test_a_worker_whose_name_another_one_has_ends_and_says_so(verbs: Verbs) -> N
     assert json.loads(last)["error"]["message"] == f"worker 'one' is already running: process {os.getppid()}"
 
 
+@pytest.mark.torture  # unit/swarm/test_leases.py
 def test_a_worker_keeps_no_server_for_a_workspace_in_which_nothing_goes_on(verbs: Verbs) -> None:
     facts = STEPS.replace("small.echo", "small.facts").replace('{ text = "rm -rf /\\necho done\\u3164" }', "{}")
     verbs.rewrite(QUICK + server("small", "plain") + agent("ada", "small.*") + facts)

@@ -68,6 +68,7 @@ def project(home: Path) -> Project:
     return Project(home)
 
 
+@pytest.mark.torture  # test_attempts.py does the same without servers
 def test_what_a_person_merged_is_not_done_again(project: Project) -> None:
     first, name, command = project.blocked()
     loser = name[1:]
@@ -94,6 +95,7 @@ def test_what_a_person_merged_is_not_done_again(project: Project) -> None:
     assert (project.text, project.git("status", "--porcelain")) == ("of both\n", "")
 
 
+@pytest.mark.torture  # test_attempts.py: a dirty repository is refused
 def test_uncommitted_changes_block_a_task_before_it_begins(project: Project) -> None:
     text = project.verbs.file.read_text().replace("together = 2", "together = 1")
     project.verbs.rewrite(text.partition('[[tasks]]\nid = "tbob"')[0])

@@ -133,6 +133,7 @@ def test_logs_and_replay_have_what_was_done_in_parts(verbs: RunVerbs) -> None:
     assert "the run has no task 'hand'" in verbs.run("logs", "last", "--task", "hand", code=2).err
 
 
+@pytest.mark.torture  # test_cli_runs.py compares runs; names of parts are above
 def test_runs_are_compared_part_by_part(home: Path) -> None:
     with environment(client_environment(home)):
         verbs = RunVerbs(home, BASE + CREW + GOOD)
@@ -177,6 +178,7 @@ def test_what_is_asked_in_parts_is_listed_and_answered(home: Path) -> None:
         assert verbs.result("resume", run)["status"] == "succeeded"
 
 
+@pytest.mark.torture  # test_cli_run.py draws a run, unit/cli/test_board.py parts
 def test_on_a_terminal_parts_stand_under_who_handed_them_on(home: Path) -> None:
     careful = CREW.replace('name = "bob"', 'name = "bob"\napproval = "all"')
     with environment(client_environment(home)):
@@ -194,6 +196,7 @@ def test_on_a_terminal_parts_stand_under_who_handed_them_on(home: Path) -> None:
             assert verb.wait(BOUND_SECONDS) == 0
 
 
+@pytest.mark.torture  # test_cli_runs.py without parts; ps shows them above
 def test_what_goes_on_in_parts_is_shown_while_it_does(home: Path) -> None:
     with environment(client_environment(home)):
         verbs = RunVerbs(home, BASE + CREW + agent("cy", "pipe.*") + hand("main", WAITS))
@@ -217,9 +220,8 @@ def test_what_goes_on_in_parts_is_shown_while_it_does(home: Path) -> None:
             assert verb.process.wait(BOUND_SECONDS) == 0
 
 
-@pytest.mark.parametrize(
-    "how", [pytest.param("pause", marks=pytest.mark.torture), pytest.param("cancel", marks=pytest.mark.torture), "kill"]
-)
+@pytest.mark.torture  # unit/swarm/test_handing_on.py; without parts in test_cli_run.py
+@pytest.mark.parametrize("how", ["pause", "cancel", "kill"])
 def test_a_run_with_parts_is_stopped_and_resumed(home: Path, how: str) -> None:
     with environment(client_environment(home)):
         verbs = RunVerbs(home, BASE + CREW + agent("cy", "pipe.*") + hand("main", WAITS))

@@ -121,7 +121,7 @@ def test_last_is_the_last_run_of_the_project(verbs: RunVerbs, tmp_path: Path) ->
     assert other.json("status", here[:12])["run"] == here, "an id names a run from anywhere"
     assert other.json("status", "last", "--config", str(verbs.file))["run"] == here
     other.rewrite(BASE + TWO)
-    there = other.result("run")["run"]
+    there = other.run("run", "--detach").out.strip()
     assert [other.json("status")["run"], verbs.json("status")["run"]] == [there, here]
     assert [row["run"] for row in verbs.json("runs", "list")] == [there, here]
     other.file.unlink()

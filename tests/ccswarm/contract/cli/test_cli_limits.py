@@ -59,15 +59,18 @@ def begun(verbs: RunVerbs) -> list[tuple[str, float]]:
     return [(one["task"], one["at"]) for one in verbs.lines("logs", "last", "--json") if one["event"] == "call.begin"]
 
 
-def test_tasks_go_on_one_at_a_time_until_that_is_not_wanted_any_more(verbs: RunVerbs) -> None:
+@pytest.mark.parametrize("again", [False, pytest.param(True, marks=pytest.mark.torture)])
+def test_tasks_go_on_one_at_a_time_until_that_is_not_wanted_any_more(verbs: RunVerbs, again: bool) -> None:
     configured(verbs, "at_once = 1", THREE)
     assert verbs.result("run")["status"] == "succeeded"
     tasks = [name for name, _ in begun(verbs)]
     assert [tasks[at] == tasks[at + 1] for at in (0, 2, 4)] == [True] * 3, tasks
-    configured(verbs, "", MEET)
-    assert verbs.result("run")["status"] == "succeeded", "all three have to be there at the same time"
+    if again:
+        configured(verbs, "", MEET)
+        assert verbs.result("run")["status"] == "succeeded", "all three have to be there at the same time"
 
 
+@pytest.mark.torture  # test_engine.py: runs wait for tasks without taking their place
 def test_parts_of_a_task_take_no_place_beside_it(verbs: RunVerbs) -> None:
     configured(verbs, "at_once = 1", PARTS)
     result = verbs.result("run")
@@ -76,6 +79,7 @@ def test_parts_of_a_task_take_no_place_beside_it(verbs: RunVerbs) -> None:
     )
 
 
+@pytest.mark.torture  # test_engine_takeover.py: starts are spread over time
 def test_no_more_tasks_start_in_a_time_than_configured(verbs: RunVerbs) -> None:
     configured(verbs, "starts = 1\nperiod_seconds = 0.7", THREE)
     assert verbs.result("run")["status"] == "succeeded"

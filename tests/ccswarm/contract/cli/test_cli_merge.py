@@ -47,7 +47,11 @@ def asked(home: Path) -> Project:
     return verbs
 
 
-def test_work_is_seen_and_accepted(asked: Project) -> None:
+def test_work_is_seen_given_back_and_accepted(asked: Project) -> None:
+    assert "Returned swarm.merge for ada" in asked.run("return", "last.t", "once more").err
+    for verb in ("approvals", "status"):
+        assert "returned it; it waits for a worker: ccswarm resume run_" in asked.run(verb).out
+    assert "returned for more work by" in asked.run("resume", "last", "--no-wait", code=3).out
     (question,) = asked.json("approvals")["approvals"]
     run = question["task_id"].removesuffix(".t")
     assert f"merge 1 file, +2 −1 of {run[:12]}.t? (ada did it in {run}.t)" in asked.run("approvals").out
@@ -55,7 +59,7 @@ def test_work_is_seen_and_accepted(asked: Project) -> None:
 
     lines = asked.run("transcript").out.splitlines()
     assert lines[0] == "== t (ada): waiting approval"
-    assert [line.split(" ", 1)[1] for line in lines if line.endswith("gates held")] == ["gates held"]
+    assert [line.split(" ", 1)[1] for line in lines if line.endswith("gates held")] == ["gates held"] * 2
 
     shown = asked.run("diff", "last")
     assert shown.err == "t: 1 file, +2 −1, waits to be accepted\n"
@@ -90,12 +94,8 @@ def test_work_is_seen_and_accepted(asked: Project) -> None:
     assert "has no task 'x'" in asked.json("diff", "last", "x", code=2)["error"]["message"]
 
 
-def test_work_is_given_back_and_kept_apart_where_it_is_refused(asked: Project) -> None:
-    assert "Returned swarm.merge for ada" in asked.run("return", "last.t", "once more").err
-    for verb in ("approvals", "status"):
-        assert "returned it; it waits for a worker: ccswarm resume run_" in asked.run(verb).out
-    said = asked.run("resume", "last", "--no-wait", code=3)
-    assert "returned for more work by" in said.out
+@pytest.mark.torture  # test_delivery.py: what a person refuses
+def test_work_is_kept_apart_where_it_is_refused(asked: Project) -> None:
     asked.run("reject", "ap_", "--reason", "no")
     result = asked.result("resume", "last", code=1)
     assert result["tasks"]["t"]["attempts"] == 1
@@ -107,6 +107,7 @@ def test_work_is_given_back_and_kept_apart_where_it_is_refused(asked: Project) -
     assert asked.git("show", "HEAD:a.txt") == "one"
 
 
+@pytest.mark.torture  # one that waits in the only run is named so above
 def test_a_task_that_waits_in_one_run_of_the_project_needs_no_run(asked: Project) -> None:
     """Of another project's nothing is accepted by a bare name, and of two runs neither."""
     (first,) = (one["task_id"] for one in asked.json("approvals")["approvals"])

@@ -75,8 +75,9 @@ def test_a_plan_is_carried_out_over_the_configuration_in_the_workspace_named(ver
 
 
 def test_a_failure_is_reported_with_exit_code_1(verbs: RunVerbs) -> None:
-    verbs.rewrite(BASE + task("bad", FAIL) + TWO)
+    verbs.rewrite(BASE + server("dead", "no_server") + task("bad", FAIL) + TWO)
     said = verbs.run("run", code=1)
+    assert "warning: dead: " in said.err, "no task needs it"
     assert "\nbad: failed: " in said.out
     assert "it did not work" in said.out
     *_, bad, one, two, _end = said.out.rstrip().splitlines()
@@ -84,6 +85,7 @@ def test_a_failure_is_reported_with_exit_code_1(verbs: RunVerbs) -> None:
     assert _end == "it did not work", "what a person wants to read is there without another command"
 
 
+@pytest.mark.torture  # test_cli_again.py
 def test_what_failed_is_done_again_as_the_plan_says_it_now(verbs: RunVerbs) -> None:
     verbs.rewrite(BASE + TWO + task("bad", FAIL))
     first = verbs.result("run", code=1)["run"]
@@ -126,8 +128,6 @@ def test_a_required_server_that_does_not_start_is_reported_with_its_output(verbs
     verbs.rewrite(BASE + server("dead", "no_server") + agent("eve", "dead.*") + DEAD)
     said = verbs.run("run", code=1)
     assert said.err.startswith("error server_unavailable: server dead: ")
-    verbs.rewrite(BASE + server("dead", "no_server") + TWO)
-    assert "warning: dead: " in verbs.run("run").err
 
 
 @pytest.mark.parametrize(
@@ -167,6 +167,7 @@ def test_a_detached_run_waits_for_whoever_executes_it(verbs: RunVerbs) -> None:
     assert f"error usage_invalid: {run} is over: succeeded" in said.err
 
 
+@pytest.mark.torture  # test_cli_merge.py, test_cli_handed_on.py
 def test_without_waiting_for_people_it_leaves_and_can_be_gone_on_with(verbs: RunVerbs) -> None:
     verbs.rewrite(BASE.replace("[[agents]]", '[[agents]]\napproval = "all"') + TWO)
     result = verbs.result("run", "--no-wait", code=3)
@@ -184,7 +185,7 @@ def test_without_waiting_for_people_it_leaves_and_can_be_gone_on_with(verbs: Run
     assert "a person rejected small.echo: no" in end["tasks"]["two"]["summary"]
 
 
-def test_ctrl_c_pauses_and_resume_goes_on(verbs: RunVerbs) -> None:
+def test_ctrl_c_pauses_and_resume_goes_on_even_where_it_was_cancelled_since(verbs: RunVerbs) -> None:
     verbs.rewrite(BASE + HELD)
     with verbs.started("run", "--json") as verb, verbs.held():
         verb.process.send_signal(signal.SIGINT)
@@ -192,6 +193,8 @@ def test_ctrl_c_pauses_and_resume_goes_on(verbs: RunVerbs) -> None:
     result = json.loads(out.splitlines()[-1])
     assert (verb.process.returncode, result["event"], result["status"]) == (130, "result", "paused")
     assert result["exit_code"] == 130
+    assert verbs.json("cancel", result["run"])["status"] == "cancelled"
+    assert f"{result['run']} is over: cancelled" in verbs.run("pause", result["run"], code=2).err
     with verbs.answering("at last"):
         events = verbs.lines("resume", result["run"], "--json")
     assert [event["event"] for event in events] == ["task.ended", "run.ended", "result"]
@@ -260,7 +263,3 @@ def test_watchers_of_a_paused_run_are_notified(verbs: RunVerbs) -> None:
         out, err = verb.process.communicate(timeout=BOUND_SECONDS)
     run = out.split()[0].decode()
     assert (verb.process.returncode, err.decode()) == (3, f"next: ccswarm resume {run[:12]}\n")
-    assert verbs.json("cancel", run)["status"] == "cancelled"
-    assert f"{run} is over: cancelled" in verbs.run("pause", run, code=2).err
-    with verbs.answering("x"):
-        assert verbs.result("resume", run)["status"] == "succeeded"

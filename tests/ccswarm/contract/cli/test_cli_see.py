@@ -97,6 +97,7 @@ def test_what_a_run_came_to_ends_it_and_can_be_asked_for_again(home: Path) -> No
     assert "error" not in verbs.json("transcript")
 
 
+@pytest.mark.torture  # what nobody hears is refused above, too
 def test_who_follows_a_playbook_hears_nothing(home: Path) -> None:
     verbs = RunVerbs(
         home, BASE + task("hold", step("wait", "pipe.read", path="${workspace}/pipe"), more='agent = "ada"')

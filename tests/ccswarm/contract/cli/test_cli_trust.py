@@ -16,6 +16,7 @@ from ccswarm.config.trust import ConfigTrust
 from tests.ccswarm.support.runs import BASE, QUICK, TWO, RunVerbs, step, task
 from tests.ccswarm.support.verbs import FIRST_USE, SERVERS, agent, server
 from tests.support.bounds import BOUND_SECONDS
+from tests.support.products import first
 
 EVIL = '[mcp]\nservers = [{ name = "e", command = "sh -c \'touch PWNED\'" }]\n' + agent("ann", "e.*")
 
@@ -46,56 +47,54 @@ READING = [
 ]
 
 
-@pytest.mark.parametrize("words", READING, ids=" ".join)
-def test_without_a_terminal_it_is_refused_by_whatever_would_start_something(
-    verbs: RunVerbs, words: tuple[str, ...]
-) -> None:
+def test_without_a_terminal_it_is_refused_by_whatever_would_start_something(verbs: RunVerbs) -> None:
     verbs.run("tools")
     verbs.file.write_text(EVIL)
-    if words == ("doctor",):
-        said = verbs.run(*words, code=1)
-        assert "has changed since it was last used" in said.out
-        assert f"ccswarm trust {verbs.file}" in said.out
-    else:
-        said = verbs.run(*words, code=5)
-        assert said.out == ""
-        assert said.err.startswith(f"error config_changed: {verbs.file} has changed since it was last used, ")
-        assert said.err.endswith(f"next: ccswarm trust {verbs.file}\n")
-    unharmed(verbs)
+    for words in READING:
+        if words == ("doctor",):
+            said = verbs.run(*words, code=1)
+            assert "has changed since it was last used" in said.out
+            assert f"ccswarm trust {verbs.file}" in said.out
+        else:
+            said = verbs.run(*words, code=5)
+            assert said.out == ""
+            assert said.err.startswith(f"error config_changed: {verbs.file} has changed since it was last used, ")
+            assert said.err.endswith(f"next: ccswarm trust {verbs.file}\n")
+        unharmed(verbs)
 
 
 LOOKING = ("status", "ps", "logs last", "runs list", "runs show last", "approvals", "pause last", "cancel last")
 
 
-@pytest.mark.parametrize("words", LOOKING)
-def test_who_looks_at_runs_or_stops_them_goes_by_what_was_used_last(verbs: RunVerbs, words: str) -> None:
+def test_who_looks_at_runs_or_stops_them_goes_by_what_was_used_last(verbs: RunVerbs) -> None:
     """An agent cannot keep a person from stopping a run, nor show them other runs."""
     verbs.run("run", "--detach")
     verbs.file.write_text(f'[engine]\ndatabase_url = "sqlite:////{verbs.home}/other.db"\n')
-    said = verbs.run(*words.split())
-    assert f"{verbs.file} has changed" in said.err
-    assert f"ccswarm trust {verbs.file}" in said.err
-    assert not (verbs.home / "other.db").exists()
-    if words in ("status", "ps", "runs list", "runs show last"):
-        assert "run_" in said.out
+    for words in LOOKING:
+        said = verbs.run(*words.split())
+        assert f"{verbs.file} has changed" in said.err
+        assert f"ccswarm trust {verbs.file}" in said.err
+        assert not (verbs.home / "other.db").exists()
+        if words in ("status", "ps", "runs list", "runs show last"):
+            assert "run_" in said.out
 
 
-@pytest.mark.parametrize("words", ["config check", "config show", "config path", "agents", "tasks", "run --dry-run"])
-def test_what_only_shows_it_shows_it_as_it_is(verbs: RunVerbs, words: str) -> None:
+def test_what_only_shows_it_shows_it_as_it_is(verbs: RunVerbs) -> None:
     verbs.run("tools")
     verbs.rewrite(BASE + TWO)
     verbs.file.write_text(BASE + TWO.replace('id = "two"', 'id = "three"'))
-    said = verbs.run(*words.split())
-    if words == "config check":
-        assert "has changed since it was last used" in said.err
-        assert verbs.json("config", "check")["changed"]
-    if words in ("config show", "config check", "tasks", "run --dry-run"):
-        assert "three" in said.out
-    verbs.run("tools", code=5)
+    for words in ("config check", "config show", "config path", "agents", "tasks", "run --dry-run"):
+        said = verbs.run(*words.split())
+        if words == "config check":
+            assert "has changed since it was last used" in said.err
+            assert verbs.json("config", "check")["changed"]
+        if words in ("config show", "config check", "tasks", "run --dry-run"):
+            assert "three" in said.out
+        verbs.run("tools", code=5)
 
 
 def test_a_person_sees_what_has_changed_and_agrees_with_one_key(verbs: RunVerbs) -> None:
-    verbs.run("run")
+    verbs.run("tools")
     text = verbs.file.read_text()
     verbs.file.write_text(text.replace('id = "two"', 'id = "three"'))
     with verbs.terminal("run") as (terminal, verb):
@@ -108,7 +107,7 @@ def test_a_person_sees_what_has_changed_and_agrees_with_one_key(verbs: RunVerbs)
     verbs.run("tools")
 
 
-@pytest.mark.parametrize("key", ["n", "\r", "\x1b", "x"])
+@pytest.mark.parametrize("key", first(("n", "\r", "\x1b", "x"), "\r"))
 def test_whatever_else_is_typed_is_no(verbs: RunVerbs, key: str) -> None:
     verbs.run("tools")
     verbs.file.write_text(EVIL)
@@ -163,11 +162,12 @@ def test_a_long_difference_is_not_agreed_to_in_passing(verbs: RunVerbs) -> None:
 
 def test_a_plan_that_has_changed_is_asked_about_too(verbs: RunVerbs) -> None:
     plan = verbs.home / "plan.toml"
-    plan.write_text(task("one", step("say")))
-    verbs.run("run", "plan.toml")
+    plan.write_text(task("one", '[[tasks.steps]]\nid = "fail"\ntool = "small.fail"\n'))
+    verbs.run("run", "plan.toml", code=1)
     plan.write_text(EVIL + '[[tasks]]\nid = "w"\nagent = "ann"\nsteps = [{ id = "l", tool = "e.x" }]\n')
     assert f"error config_changed: {plan} has changed" in verbs.run("run", "plan.toml", code=5).err
     assert f"error config_changed: {plan} has changed" in verbs.run("plan", "check", "plan.toml", code=5).err
+    assert f"error config_changed: {plan} has changed" in verbs.run("resume", "last", code=5).err
     verbs.run("plan", "check", "plan.toml", "--offline")
     assert verbs.run("plan", "show", "plan.toml").out
     unharmed(verbs)
@@ -176,6 +176,7 @@ def test_a_plan_that_has_changed_is_asked_about_too(verbs: RunVerbs) -> None:
     assert (verbs.home / "PWNED").exists()
 
 
+@pytest.mark.torture  # above, without the terminal
 def test_a_run_that_failed_is_not_done_again_by_files_that_nobody_agreed_to(verbs: RunVerbs) -> None:
     plan = verbs.home / "plan.toml"
     failing = task("one", '[[tasks.steps]]\nid = "fail"\ntool = "small.fail"\n')
@@ -271,7 +272,7 @@ def test_a_file_that_is_gone_is_agreed_to_as_well(verbs: RunVerbs) -> None:
 
 def test_what_is_trusted_is_listed(verbs: RunVerbs) -> None:
     (verbs.home / "plan.toml").write_text(task("one", step("say")))
-    verbs.run("run", "plan.toml")
+    verbs.run("plan", "check", "plan.toml")
     (verbs.home / "plan.toml").write_text("")
     rows = verbs.run("trust", "--list").rows
     assert [(row[0], row[2]) for row in rows] == [
@@ -299,8 +300,7 @@ def test_what_init_writes_is_trusted_and_nothing_is_written_through_a_link(home:
     assert {Path(one.path) for one in trust.records()} == {verbs.file, home / "other.toml", home / "third.toml"}
 
 
-def test_the_first_command_of_a_newcomer_and_of_a_script_asks_nothing(verbs: RunVerbs) -> None:
-    assert verbs.result("run")["status"] == "succeeded"
+def test_the_first_command_of_a_newcomer_asks_nothing(verbs: RunVerbs) -> None:
     with verbs.terminal("run") as (terminal, verb):
         terminal.expect_exact("more: ccswarm runs show")
         assert verb.wait(BOUND_SECONDS) == 0
@@ -316,7 +316,7 @@ def test_an_agent_does_not_make_a_configuration_appear(home: Path) -> None:
     project.mkdir()
     verbs = RunVerbs(project)
     verbs.state = home / ".local/state/ccswarm"
-    verbs.run("run")
+    verbs.run("run", "--detach")
     (project / "ccswarm.toml").write_text(EVIL)
     for words in ("run", "tools", "worker"):
         assert "ccswarm.toml exists now, but did not" in verbs.run(words, code=5).err
@@ -339,14 +339,14 @@ def planted(home: Path) -> RunVerbs:
     return verbs
 
 
-@pytest.mark.parametrize("words", READING, ids=" ".join)
-def test_what_was_planted_before_the_first_use_displaces_nothing(planted: RunVerbs, words: tuple[str, ...]) -> None:
-    said = planted.run(*words, code=1 if words == ("doctor",) else 5)
+def test_what_was_planted_before_the_first_use_displaces_nothing(planted: RunVerbs) -> None:
     own = planted.home.parent / ".config/ccswarm/config.toml"
-    assert f"{planted.file} is new here and would be used instead of {own}" in said.out + said.err
-    assert f"ccswarm trust {planted.file}" in said.out + said.err
-    assert not said.first_use
-    unharmed(planted)
+    for words in READING:
+        said = planted.run(*words, code=1 if words == ("doctor",) else 5)
+        assert f"{planted.file} is new here and would be used instead of {own}" in said.out + said.err
+        assert f"ccswarm trust {planted.file}" in said.out + said.err
+        assert not said.first_use
+        unharmed(planted)
 
 
 def test_a_person_sees_what_was_planted_and_decides(planted: RunVerbs) -> None:
@@ -411,9 +411,9 @@ def test_a_file_that_is_called_like_a_task_is_no_plan_before_a_person_says_so(ve
             assert verb.wait(BOUND_SECONDS) == 5
     (verbs.home / "good").write_text(task("one", step("say")))
     verbs.run("trust", "--yes", "good")
-    verbs.run("run", "good")
+    verbs.run("run", "good", "--detach")
     (verbs.home / "other").write_text(task("one", step("say")))
-    verbs.run("run", "./other")
+    verbs.run("run", "./other", "--detach")
     unharmed(verbs)
 
 
@@ -443,15 +443,14 @@ def spoil(verbs: RunVerbs) -> Path:
 STARTING = [words for words in READING if words[0] not in ("plan", "eval", "login", "logout", "call", "mcp-server")]
 
 
-@pytest.mark.parametrize("words", [*STARTING, ("call", "own.echo", "text=x")], ids=" ".join)
-@pytest.mark.either("words")
-def test_a_program_that_an_agent_rewrote_is_not_started(tools: RunVerbs, words: tuple[str, ...]) -> None:
+def test_a_program_that_an_agent_rewrote_is_not_started(tools: RunVerbs) -> None:
     assert tools.result("run")["status"] == "succeeded"
     file = spoil(tools)
-    said = tools.run(*words, code=1 if words == ("doctor",) else 5)
-    assert f"{file}, named by the command of server own, has changed since it was last used" in said.out + said.err
-    assert f"ccswarm trust {file}" in said.out + said.err
-    unharmed(tools)
+    for words in (*STARTING, ("call", "own.echo", "text=x")):
+        said = tools.run(*words, code=1 if words == ("doctor",) else 5)
+        assert f"{file}, named by the command of server own, has changed since it was last used" in said.out + said.err
+        assert f"ccswarm trust {file}" in said.out + said.err
+        unharmed(tools)
 
 
 def test_a_person_sees_what_was_done_to_a_program_and_agrees(tools: RunVerbs) -> None:

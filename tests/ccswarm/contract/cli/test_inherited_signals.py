@@ -7,36 +7,67 @@ import json
 import signal
 import subprocess
 import sys
+from collections.abc import Collection
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 
 from tests.ccswarm.support.runs import BASE, BOUND_SECONDS, HELD, RunVerbs
 from tests.ccswarm.support.verbs import LINE, SERVERS
+from tests.support import forked
 
 DEAF = [sys.executable, str(SERVERS.parent / "deaf.py")]
 NOHUP = ["sh", "-c", 'trap "" HUP INT; exec "$@"', "sh"]
+LATER = """
+import importlib, signal
+for number in {numbers}:
+    signal.signal(number, signal.SIG_IGN)
+signal.pthread_sigmask(signal.SIG_BLOCK, {blocked})
+importlib.import_module("ccswarm.__main__").main()
+"""
+"""What a program finds that is begun so, for one that is forked and not begun anew."""
 USABLE = sum(1 << (number - 1) for number in signal.valid_signals())
 """The C library keeps two signals to itself, which nobody can set and which may come ignored from anywhere."""
 
 
-@pytest.fixture
-def verbs(home: Path) -> RunVerbs:
-    return RunVerbs(home, BASE + HELD)
+ANEW = pytest.mark.parametrize("anew", [False, pytest.param(True, marks=pytest.mark.torture)])
 
 
-def test_a_server_that_is_started_by_one_who_ignores_everything(home: Path) -> None:
+def deaf_to(home: Path, numbers: Collection[int], blocked: Collection[int] = ()) -> str:
+    script = home / "later.py"
+    script.write_text(LATER.format(numbers=list(map(int, numbers)), blocked=list(map(int, blocked))))
+    return str(script)
+
+
+@ANEW
+def test_a_server_that_is_started_by_one_who_ignores_everything(home: Path, anew: bool) -> None:
     look = f"grep -E '^Sig(Blk|Ign)' /proc/self/status >{home}/masks; exec {sys.executable} {SERVERS}/plain.py"
     verbs = RunVerbs(home, f'[[mcp.servers]]\nname = "small"\ncommand = "bash"\nargs = {json.dumps(["-c", look])}\n')
-    subprocess.run([*DEAF, *LINE, "tools"], env=verbs.env, cwd=home, check=True, capture_output=True)
+    if anew:
+        subprocess.run([*DEAF, *LINE, "tools"], env=verbs.env, cwd=home, check=True, capture_output=True)
+    else:
+        everything = signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP}
+        script = deaf_to(home, everything, everything)
+        code, _, errors = forked.run("ccswarm", ["tools"], env=verbs.env, cwd=home, script=script)
+        assert code == 0, errors
     words = (home / "masks").read_text().split()
     assert [int(mask, 16) & USABLE for mask in words[1::2]] == [0, 0]
 
 
-def test_a_run_goes_on_when_the_terminal_of_nohup_is_closed(verbs: RunVerbs) -> None:
-    with subprocess.Popen(
-        [*NOHUP, *LINE, "run", "--json"], env=verbs.env, cwd=verbs.home, stdout=subprocess.PIPE, stderr=subprocess.PIPE
-    ) as verb:
+@ANEW
+def test_a_run_goes_on_when_the_terminal_of_nohup_is_closed(home: Path, anew: bool) -> None:
+    verbs, words = RunVerbs(home, BASE + HELD), ["run", "--json"]
+    with ExitStack() as stack:
+        if anew:
+            line = [*NOHUP, *LINE, *words]
+            verb = subprocess.Popen(line, env=verbs.env, cwd=home, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+            stack.enter_context(verb)
+            stack.callback(verb.kill)
+        else:
+            script = deaf_to(home, (signal.SIGHUP, signal.SIGINT))
+            verb = forked.piped("ccswarm", words, env=verbs.env, cwd=home, script=script)
+            stack.callback(verb.close)
         with verbs.held() as pipe:
             for number in (signal.SIGHUP, signal.SIGINT):
                 verb.send_signal(number)
