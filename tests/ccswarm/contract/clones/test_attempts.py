@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Collection, Mapping
 from pathlib import Path
+from subprocess import CalledProcessError
 from typing import Any
 
 import pytest
@@ -48,6 +49,7 @@ async def test_what_a_gate_refused_stays_out_of_all_that_comes_later(attempts: A
     assert "its work is kept, unmerged: git diff " in tasks["t1"]["summary"]
 
 
+@pytest.mark.torture  # test_delivery.py: needed work is merged before
 async def test_a_task_sees_the_work_of_the_tasks_it_needs_whoever_did_it(attempts: Attempts) -> None:
     one = task("t1", "echo 1 >one.txt", "ada")
     two = task("t2", "cat one.txt && echo 2 >two.txt", "bob", needs=["t1"])
@@ -56,6 +58,7 @@ async def test_a_task_sees_the_work_of_the_tasks_it_needs_whoever_did_it(attempt
     assert set(attempts.head) == {"a.txt", "one.txt", "two.txt", "three.txt"}
 
 
+@pytest.mark.torture  # test_workspaces.py makes no clone of what lacks it
 async def test_a_task_waits_while_the_work_it_builds_on_is_not_checked_out(attempts: Attempts) -> None:
     git = attempts.repository.git
     git("branch", "old")
@@ -97,6 +100,31 @@ async def test_work_waits_in_its_clone_while_its_repository_cannot_be_used(attem
     assert (attempts.repository.directory / "clones/run_1/count").read_text() == "once\n", "it is not done again"
 
 
+async def test_what_a_person_merged_by_hand_is_not_done_again(attempts: Attempts) -> None:
+    location = attempts.repository
+
+    async def meanwhile(_: CallRequest) -> Mapping[str, Any]:
+        location.write(location.repository / "a.txt", "theirs\n")
+        await asyncio.to_thread(location.git, "commit", "-qam", "theirs")
+        return {"exit_code": 0}
+
+    attempts.tool("srv.meanwhile", meanwhile)
+    work = task("t", "echo ours >a.txt; echo once >>../count")
+    work["steps"].append({"id": "m", "tool": "srv.meanwhile"})
+    tasks = await ran(attempts, work)
+    assert status(tasks) == {"t": "blocked"}
+    said, _, command = tasks["t"]["summary"].rpartition(": ")
+    assert said == f"both changed a.txt; merge by hand in {location.repository}"
+    assert (location.git("status", "--porcelain"), attempts.head["a.txt"]) == ("", "theirs")
+    with pytest.raises(CalledProcessError):
+        location.git(*command.split()[1:])
+    location.write(location.repository / "a.txt", "of both\n")
+    location.git("commit", "-qam", "merged by hand")
+    assert status(await continued(attempts)) == {"t": "succeeded"}
+    assert attempts.head["a.txt"] == "of both"
+    assert (location.directory / "clones/run_1/count").read_text() == "once\n"
+
+
 async def test_another_try_begins_with_nothing_of_the_one_that_failed(attempts: Attempts) -> None:
     again = task("t", "echo x >>tries.txt; test -e $(dirname $PWD)/twice || { touch ../twice; exit 1; }")
     tasks = await ran(attempts, {**again, "retry": {"times": 1, "seconds": 0}})
@@ -128,6 +156,7 @@ async def test_what_is_merged_is_what_the_gate_saw(attempts: Attempts) -> None:
     assert later == [str(attempts.repository.directory / "clones/run_1/t.1.review1.bob")]
 
 
+@pytest.mark.torture  # unit/swarm/test_attempt_terminals.py
 async def test_the_agents_terminals_are_ended_before_its_work_is_looked_at(attempts: Attempts) -> None:
     seen: list[list[str]] = []
     tree = attempts.repository.directory / "clones/run_1/t.1"
@@ -158,11 +187,11 @@ async def test_work_is_returned_in_the_same_tree_and_judged_again(attempts: Atte
     tasks = await ran(attempts, task("t", "echo line >>log.txt", gates=[gate], visits=3))
     assert status(tasks) == {"t": "succeeded"}
     assert attempts.head["log.txt"].split() == ["line", "line"]
-    tasks = (
-        await attempts.run(
-            swarm(task("t", "echo >>log.txt", gates=[{"command": "false"}], visits=2)), "run_2", workspace=attempts.path
-        )
-    ).result["tasks"]
+
+
+@pytest.mark.torture  # unit/swarm/test_swarm.py: test_a_gate_that_never_holds_fails_the_task_with_what_it_said
+async def test_work_that_never_holds_fails_with_what_its_gate_said(attempts: Attempts) -> None:
+    tasks = await ran(attempts, task("t", "echo >>log.txt", gates=[{"command": "false"}], visits=2))
     assert tasks["t"]["summary"].startswith("gate `false`: expected exit code 0, got 1")
 
 
@@ -186,6 +215,7 @@ async def test_a_dirty_repository_is_refused_before_anything_is_done(attempts: A
     assert attempts.task_worker.calls == []
 
 
+@pytest.mark.torture  # work that waits in its clone is, above
 async def test_work_that_was_not_merged_is_merged_by_a_later_run_as_it_was_judged(attempts: Attempts) -> None:
     async def meanwhile(_: CallRequest) -> Mapping[str, Any]:
         attempts.repository.write(attempts.repository.repository / "a.txt", "mine\n")

@@ -42,12 +42,15 @@ def moving(attempts: Attempts, times: int) -> list[str]:
     return seen
 
 
-async def test_where_something_was_committed_meanwhile_the_gates_look_at_the_merge(attempts: Attempts) -> None:
-    seen = moving(attempts, 2)
+@pytest.mark.parametrize("times", [1, pytest.param(2, marks=pytest.mark.torture)])
+async def test_where_something_was_committed_meanwhile_the_gates_look_at_the_merge(
+    attempts: Attempts, times: int
+) -> None:
+    seen = moving(attempts, times)
     tasks = await ran(attempts, swarm(task("t", "echo 1 >x.txt", gates=[{"command": "test -e x.txt"}])))
     assert tasks["t"]["status"] == "succeeded"
-    assert seen == ["t.1.gates1", "t.1.merged1", "t.1.merged2"], "until nothing was"
-    assert set(attempts.head) == {"a.txt", "theirs1.txt", "theirs2.txt", "x.txt"}
+    assert seen == ["t.1.gates1", "t.1.merged1", "t.1.merged2"][: times + 1], "until nothing was"
+    assert set(attempts.head) == {"a.txt", *(f"theirs{number}.txt" for number in range(1, times + 1)), "x.txt"}
     assert (attempts.trees, attempts.refs) == ([], [])
     assert attempts.repository.git("status", "--porcelain") == ""
 
@@ -141,6 +144,7 @@ async def test_a_person_is_asked_before_work_is_merged(attempts: Attempts) -> No
     assert set(attempts.head) == {"a.txt", "x.txt"}
 
 
+@pytest.mark.torture  # above is what is refused
 async def test_what_a_person_refuses_is_not_tried_again_and_what_changes_nothing_is_not_asked(
     attempts: Attempts,
 ) -> None:
@@ -151,6 +155,7 @@ async def test_what_a_person_refuses_is_not_tried_again_and_what_changes_nothing
     assert (done["t"]["attempts"], done["t"]["status"], done["nothing"]["status"]) == (1, "failed", "succeeded")
 
 
+@pytest.mark.torture  # test_cli_merge.py gives it back with the verb
 async def test_work_that_is_given_back_is_done_again_in_its_tree_with_the_comment(attempts: Attempts) -> None:
     feedback: list[str] = []
     look = attempts.task_worker.acts["srv.run"]
@@ -186,7 +191,9 @@ async def test_a_run_that_is_stopped_merges_nothing_it_asks_about(attempts: Atte
     assert attempts.repository.git("show", "refs/ccswarm/run_1/t.1:x.txt") == "1"
 
 
-async def test_hooks_and_signing_are_not_run_and_that_is_said_once(attempts: Attempts) -> None:
+@pytest.mark.parametrize("own", [False, pytest.param(True, marks=pytest.mark.torture)])
+async def test_hooks_and_signing_are_not_run_and_that_is_said_once(attempts: Attempts, own: bool) -> None:
+    """Those of the repository, and the person's ``own``."""
     ran_hooks = attempts.repository.directory / "ran"
     for folder in (attempts.repository.repository / ".git/hooks", attempts.repository.directory / "mine"):
         for name in ("pre-commit", "pre-merge-commit", "commit-msg", "post-merge", "pre-push.sample"):
@@ -195,9 +202,12 @@ async def test_hooks_and_signing_are_not_run_and_that_is_said_once(attempts: Att
     (attempts.repository.repository / ".git/hooks/commit-msg").chmod(0o644)
     two = (task("t", "echo 1 >x.txt"), task("u", "echo 2 >y.txt"))
     done = (await attempts.run(swarm(*two), workspace=attempts.path)).result
-    own = "not run when work was merged: hook pre-commit, hook pre-merge-commit, hook post-merge"
-    assert done["notes"] == [own]
-    assert [one["notes"] for one in await attempts.events() if one["event"] == "run.ended"] == [[own]]
+    said = "not run when work was merged: hook pre-commit, hook pre-merge-commit, hook post-merge"
+    assert done["notes"] == [said]
+    assert [one["notes"] for one in await attempts.events() if one["event"] == "run.ended"] == [[said]]
+    assert not ran_hooks.exists()
+    if not own:
+        return
     attempts.repository.write(
         attempts.repository.directory / ".gitconfig", "[core]\nhooksPath = ~/mine\n[commit]\ngpgSign\n"
     )
@@ -210,6 +220,7 @@ async def test_hooks_and_signing_are_not_run_and_that_is_said_once(attempts: Att
     assert "notes" not in done, "nothing was merged"
 
 
+@pytest.mark.torture  # above, of tasks of the plan
 async def test_hooks_are_not_run_for_what_was_handed_on_and_that_is_said(attempts: Attempts) -> None:
     """By who hands it on at the second hand, too."""
     hook, ran_hook = attempts.repository.repository / ".git/hooks/post-merge", attempts.repository.directory / "ran"

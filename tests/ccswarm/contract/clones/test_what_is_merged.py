@@ -154,6 +154,7 @@ FEW = [
 ]
 
 
+@pytest.mark.torture  # test_attempts.py has each of these cases
 def test_what_is_checked_out_is_what_gates_held_for(tmp_path: Path) -> None:
     asyncio.run(carried_out(tmp_path, FEW))
 

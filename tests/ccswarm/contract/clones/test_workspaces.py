@@ -72,16 +72,6 @@ async def test_an_incomplete_clone_is_made_again(project: ClonedProject) -> None
     assert sorted(path.name for path in clone.path.iterdir()) == [".git", "a.txt"]
 
 
-async def test_a_dirty_repository_is_not_merged_into(project: ClonedProject) -> None:
-    clone = await project.work("ada", "b.txt", "b\n")
-    project.write(project.repository / "a.txt", "mine\n")
-    with pytest.raises(Conflict, match=r"uncommitted changes: a\.txt") as refused:
-        await project.workspaces.merge(clone, "ada's work")
-    assert refused.value.suggestion == "commit or stash them; its work is at refs/ccswarm/run_1/ada"
-    assert (project.repository / "a.txt").read_text() == "mine\n"
-    assert project.git("rev-parse", "refs/ccswarm/run_1/ada") == project.git("rev-parse", "HEAD", at=clone.path)
-
-
 async def test_a_conflict_leaves_the_repository_as_it_was_and_the_work_at_its_ref(project: ClonedProject) -> None:
     clone = await project.work("ada", "a.txt", "ada's\n")
     project.write(project.repository / "a.txt", "ours\n")
@@ -155,6 +145,7 @@ def files_of(top: Path) -> dict[str, tuple[bytes, bool]]:
     }
 
 
+@pytest.mark.torture  # below, after a merge that was cut off
 async def test_a_file_of_the_person_that_is_in_the_way_is_kept(project: ClonedProject) -> None:
     clone = await project.work("ada", "b.txt", "ada's\n")
     project.write(project.repository / "b.txt", "not committed\n")
@@ -260,10 +251,15 @@ async def test_files_become_directories_and_back(project: ClonedProject) -> None
     assert project.git("status", "--porcelain") == ""
 
 
-async def test_in_a_part_of_a_repository_the_agent_works_in_that_part(project: ClonedProject) -> None:
+async def test_in_a_part_of_a_repository_the_agent_works_in_that_part_wherever_variables_lead_git(
+    project: ClonedProject,
+) -> None:
+    """As where a hook of git started it all."""
+    astray = dict.fromkeys(("GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_OBJECT_DIRECTORY"), "/nowhere")
     project.write(project.repository / "packages/web/index.js", "1\n")
     project.commit(project.repository, "web")
-    part = Workspaces(project.repository / "packages/web", project.directory / "clones", project.environ)
+    environ = {**project.environ, **astray}
+    part = Workspaces(project.repository / "packages/web", project.directory / "clones", environ)
     assert await part.is_repository()
     clone = await part.clone("run_1", "ada")
     assert clone.directory == clone.path / "packages/web"
@@ -373,8 +369,15 @@ async def test_the_rest_of_a_merge_that_was_cut_off_is_done_by_the_next_but_over
     assert project.git("status", "--porcelain") == ""
 
 
-async def test_what_the_person_staged_or_is_doing_with_git_is_not_overrun(project: ClonedProject) -> None:
+async def test_what_the_person_changed_or_staged_or_is_doing_with_git_is_not_overrun(project: ClonedProject) -> None:
     clone = await project.work("ada", "b.txt", "b\n")
+    project.write(project.repository / "a.txt", "mine\n")
+    with pytest.raises(Conflict, match=r"uncommitted changes: a\.txt") as refused:
+        await project.workspaces.merge(clone, "ada's work")
+    assert refused.value.suggestion == "commit or stash them; its work is at refs/ccswarm/run_1/ada"
+    assert (project.repository / "a.txt").read_text() == "mine\n"
+    assert project.git("rev-parse", "refs/ccswarm/run_1/ada") == project.git("rev-parse", "HEAD", at=clone.path)
+    project.git("checkout", "-q", "a.txt")
     project.write(project.repository / "c.txt", "mine\n")
     project.git("add", "c.txt")
     with pytest.raises(Conflict, match=r"uncommitted changes: c\.txt"):
@@ -559,14 +562,6 @@ async def test_attributes_of_the_person_decide_how_files_are_merged(project: Clo
     project.commit(project.repository, "ours")
     assert (await project.workspaces.merge(clone, "ada's work")).commits == 1
     assert sorted((project.repository / "x.log").read_text().split()) == ["ada's", "one", "ours"]
-
-
-async def test_variables_that_lead_git_elsewhere_are_not_passed_on(project: ClonedProject) -> None:
-    """As where a hook of git started it all."""
-    astray = dict.fromkeys(("GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_OBJECT_DIRECTORY"), "/nowhere")
-    project.workspaces = Workspaces(project.repository, project.directory / "clones", {**project.environ, **astray})
-    clone = await project.work("ada", "b.txt", "b\n")
-    assert (await project.workspaces.merge(clone, "ada's work")).commits == 1
 
 
 async def test_a_directory_without_a_repository_says_so(project: ClonedProject, tmp_path: Path) -> None:

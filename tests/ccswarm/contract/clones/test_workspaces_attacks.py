@@ -198,7 +198,7 @@ NO_WORK_TREE: dict[str, tuple[Tree, Tree]] = {
 @pytest.mark.parametrize("ignored", [False, True])
 @pytest.mark.parametrize(
     "case",
-    first(NO_WORK_TREE, "split by commondir", "all but hooks of the person"),
+    first(NO_WORK_TREE, "all but hooks of the person"),
 )
 async def test_parts_of_a_repository_are_refused_wherever_they_come_from(
     cloned: ClonedProject, case: str, ignored: bool
@@ -297,8 +297,13 @@ async def test_objects_of_another_repository_are_not_reached(cloned: ClonedProje
         assert "is incomplete" in await refusal(cloned, clone)
 
 
-async def test_what_stands_where_the_clones_repository_was_is_not_followed(cloned: ClonedProject) -> None:
-    for kind in ("link", "file", "gone", "branch-link", "symref"):
+@pytest.mark.parametrize(
+    "kinds", [("link", "branch-link"), pytest.param(("file", "gone", "symref"), marks=pytest.mark.torture)], ids=str
+)
+async def test_what_stands_where_the_clones_repository_was_is_not_followed(
+    cloned: ClonedProject, kinds: Sequence[str]
+) -> None:
+    for kind in kinds:
         clone = await cloned.work(kind, "b.txt", "b\n")
         git = clone.path / ".git"
         branch = git / "refs/heads" / clone.branch
@@ -479,7 +484,8 @@ async def test_settings_of_tools_are_a_persons_to_merge_and_what_lies_near_them_
     assert sorted(await merging(cloned, {}, dict.fromkeys((*NAMES, *near), "x"))) == sorted(NAMES)
 
 
-@pytest.mark.parametrize("case", first(BY_LINKS, "links that lead to nothing protected"))
+@pytest.mark.torture  # unit/clones/test_commands.py asks for each; below and above are some that are merged
+@pytest.mark.parametrize("case", BY_LINKS)
 async def test_links_give_nobody_another_way_to_what_commands_are_taken_from(cloned: ClonedProject, case: str) -> None:
     persons, work, taken = BY_LINKS[case]
     assert await merging(cloned, persons, work) == taken
@@ -493,7 +499,8 @@ async def test_links_that_are_not_committed_count_too(cloned: ClonedProject) -> 
     assert await merging(cloned, {}, {"env.dev": "2"}) == ["env.dev"]
 
 
-@pytest.mark.parametrize("case", first(BY_GIT, "hooks behind a link"))
+@pytest.mark.torture  # as for links
+@pytest.mark.parametrize("case", BY_GIT)
 async def test_what_the_persons_git_runs_or_reads_is_a_persons_to_merge_and_nothing_else(
     cloned: ClonedProject, case: str
 ) -> None:
@@ -605,13 +612,13 @@ def test_objects_that_take_gigabytes_to_hold_are_refused(cloned: ClonedProject) 
         clones.collect(clone, "its work")
 
 
-@pytest.mark.parametrize("texts", [("large",), pytest.param(("large", "LARGE"), marks=pytest.mark.torture)])
-def test_large_files_come_over_without_being_held_in_memory(cloned: ClonedProject, texts: Sequence[str]) -> None:
+@pytest.mark.torture  # test_workspaces.py merges one that is smaller; above is what needs too much
+def test_large_files_come_over_without_being_held_in_memory(cloned: ClonedProject) -> None:
     bounds = Bounds(seconds=3600, cpu_seconds=3600, memory_bytes=32 << 20)
     clones = Clones(cloned.repository, cloned.directory / "clones", Git(cloned.environ, of_agents=bounds))
     clone = clones.make("run_1", "ada")
     most = (33 << 20) // len("large")
-    for text in texts:
+    for text in ("large", "LARGE"):
         (clone.path / "large").write_text(text * most)
         assert clones.collect(clone, "its work").commits == 1
     assert cloned.git("cat-file", "-s", f"{clone.ref}:large") == str(5 * most)
@@ -953,7 +960,7 @@ def swap(path: Path, other: Path) -> None:
         raise OSError(ctypes.get_errno(), "renameat2")
 
 
-@pytest.mark.parametrize("place_of", first(("project", "parent", "repository", "files"), "project", "files"))
+@pytest.mark.parametrize("place_of", first(("project", "parent", "repository", "files"), "project"))
 async def test_what_takes_the_place_of_a_repository_is_not_merged_into(tmp_path: Path, place_of: str) -> None:
     """A box that holds a directory above it, or in which it was made, may exchange whatever leads to it."""
     (tmp_path / "box/parent").mkdir(parents=True)

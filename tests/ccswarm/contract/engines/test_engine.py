@@ -36,7 +36,7 @@ def postgres() -> Iterator[str]:
         yield address
 
 
-@pytest.fixture(params=["memory", "dbos", pytest.param("postgres", marks=pytest.mark.torture)])
+@pytest.fixture(params=["dbos", *(pytest.param(name, marks=pytest.mark.torture) for name in ("memory", "postgres"))])
 def make(request: pytest.FixtureRequest, home: Path) -> Callable[[], Engine]:
     def remote() -> Engine:
         url = database(request.getfixturevalue("postgres"), home.name)

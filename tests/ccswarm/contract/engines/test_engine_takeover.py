@@ -107,9 +107,10 @@ async def test_a_new_store_is_made_once_by_all_who_start_together(home: Path) ->
             assert ended.ended_at % 1 or ended.created_at % 1, "whole seconds have no order"
 
 
-async def test_no_store_is_seen_before_it_writes_ahead(home: Path) -> None:
+@pytest.mark.parametrize("times", [2, pytest.param(5, marks=pytest.mark.torture)])
+async def test_no_store_is_seen_before_it_writes_ahead(home: Path, times: int) -> None:
     """Of connections that switch one file to WAL at the same time, all but one fail without waiting."""
-    for number in range(5):
+    for number in range(times):
         stores = [Store(QUICK, home / f"state{number}") for _ in range(8)]
         together = threading.Barrier(len(stores))
 
@@ -284,7 +285,8 @@ async def test_a_store_that_cannot_be_used_is_said_to_be_so(home: Path) -> None:
         await make(QUICK, broken).open()
 
 
-async def test_the_store_is_private_and_nothing_is_imported_before_it_is_opened(home: Path) -> None:
+@pytest.mark.torture  # contract/cli/test_cli_light.py: who looks at runs loads neither
+async def test_nothing_is_imported_before_a_store_is_opened() -> None:
     script = (
         "import sys; from pathlib import Path; from agentwire.plugins import load\n"
         "from ccswarm.config.settings import *\n"
@@ -295,6 +297,9 @@ async def test_the_store_is_private_and_nothing_is_imported_before_it_is_opened(
         *(sys.executable, "-c", script), cwd=ROOT, stdout=asyncio.subprocess.PIPE
     )
     assert (await asyncio.wait_for(process.communicate(), BOUND_SECONDS))[0] == b"[]\n"
+
+
+async def test_the_store_is_private(home: Path) -> None:
     async with client(home) as (engine, _, state):
         await engine.open(limits=Limits(at_once=2))
         await engine.close()
