@@ -111,6 +111,7 @@ def test_uncommitted_changes_block_a_task_before_it_begins(project: Project) -> 
     assert project.text == "ada's\n"
 
 
+@pytest.mark.torture  # test_workspaces_attacks.py: what configures ccswarm
 def test_what_a_run_was_started_with_is_not_merged(project: Project) -> None:
     """Whatever the plan is called: it says what agents do the next time."""
     plan = project.directory / "plan.toml"

@@ -148,6 +148,7 @@ def test_runs_are_compared_part_by_part(home: Path) -> None:
     }
 
 
+@pytest.mark.torture  # test_cli_approvals.py answers; parts are listed above
 def test_what_is_asked_in_parts_is_listed_and_answered(home: Path) -> None:
     """A question each in what was handed on and in a review."""
     careful = CREW.replace('name = "bob"', 'name = "bob"\napproval = "all"')

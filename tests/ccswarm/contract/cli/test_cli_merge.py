@@ -128,6 +128,7 @@ def test_a_task_that_waits_in_one_run_of_the_project_needs_no_run(asked: Project
     assert f"in {second}" in asked.run("accept", "t").err
 
 
+@pytest.mark.torture  # test_delivery.py leaves work on branches
 def test_work_under_way_and_on_a_branch_is_seen(home: Path) -> None:
     steps = (step("write", "files.write", file="a.txt", text="two\n"), step("wait", "pipe.read", path=f"{home}/pipe"))
     verbs = Project(home, CONFIG.replace('"ask"', '"branch"') + SERVERS + task("t", *steps, more='agent = "ada"'))

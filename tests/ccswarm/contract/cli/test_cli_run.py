@@ -40,9 +40,11 @@ def test_in_a_pipe_each_event_is_a_line_and_the_tasks_follow(verbs: RunVerbs) ->
     assert said.err == ""
 
 
-def test_with_json_each_event_is_a_document_and_the_last_is_the_result(verbs: RunVerbs) -> None:
+def test_with_json_each_event_is_a_document_and_the_last_is_the_result(verbs: RunVerbs, tmp_path: Path) -> None:
+    """Of a plan, over the configuration, in the workspace that is named."""
     verbs.rewrite((BASE + TWO).replace('name = "bob"', 'name = "bob"\nprompt = "Be brief, Bob."'))
-    said = verbs.run("run", "--json", "--name", "mine")
+    (verbs.home / "plan.toml").write_text(TWO.replace('"small.echo"\nargs = { text = "say" }', '"small.facts"', 1))
+    said = verbs.run("run", "plan.toml", "--json", "--name", "mine", "--workspace", str(tmp_path))
     *events, result = [json.loads(line) for line in said.out.splitlines()]
     assert [event["event"] for event in events] == [
         "run.started",
@@ -61,11 +63,13 @@ def test_with_json_each_event_is_a_document_and_the_last_is_the_result(verbs: Ru
     )
     assert result["tasks"]["two"]["result"]["steps"]["say"]["params"]["arguments"]["text"] == "say"
     assert result["usage"]["calls"] == 2
+    assert result["workspace"] == result["tasks"]["one"]["result"]["steps"]["say"]["directory"] == str(tmp_path)
     assert said.err == ""
     with closing(sqlite3.connect(verbs.state / "engine.db")) as store:
         assert sum(row.count("Be brief, Bob.") for row in store.iterdump()) == 1, "agents are kept once for a run"
 
 
+@pytest.mark.torture  # above, with --json
 def test_a_plan_is_carried_out_over_the_configuration_in_the_workspace_named(verbs: RunVerbs, tmp_path: Path) -> None:
     (verbs.home / "plan.toml").write_text('[[steps]]\nid = "where"\ntool = "small.facts"\n')
     result = verbs.result("run", "plan.toml", "--workspace", str(tmp_path))
@@ -97,6 +101,7 @@ def test_what_failed_is_done_again_as_the_plan_says_it_now(verbs: RunVerbs) -> N
     assert verbs.json("status")["continues"] == first
 
 
+@pytest.mark.torture  # unit/engines/test_budgets.py has each budget
 def test_a_used_up_budget_is_exit_code_4(verbs: RunVerbs) -> None:
     verbs.rewrite(BASE + "[swarm]\nbudget = { calls = 1 }\n" + TWO)
     result = verbs.result("run", code=4)

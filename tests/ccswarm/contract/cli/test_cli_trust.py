@@ -97,12 +97,12 @@ def test_a_person_sees_what_has_changed_and_agrees_with_one_key(verbs: RunVerbs)
     verbs.run("tools")
     text = verbs.file.read_text()
     verbs.file.write_text(text.replace('id = "two"', 'id = "three"'))
-    with verbs.terminal("run") as (terminal, verb):
+    with verbs.terminal("tools") as (terminal, verb):
         terminal.expect_exact(f"{verbs.file} has changed since it was last used, ")
         terminal.expect(r'-id = "two"\r\n\+id = "three"\r\n')
         terminal.expect_exact("use it? [y/N] ")
         terminal.send("y")
-        terminal.expect_exact("more: ccswarm runs show")
+        terminal.expect_exact("small.echo")
         assert verb.wait(BOUND_SECONDS) == 0
     verbs.run("tools")
 
@@ -301,8 +301,8 @@ def test_what_init_writes_is_trusted_and_nothing_is_written_through_a_link(home:
 
 
 def test_the_first_command_of_a_newcomer_asks_nothing(verbs: RunVerbs) -> None:
-    with verbs.terminal("run") as (terminal, verb):
-        terminal.expect_exact("more: ccswarm runs show")
+    with verbs.terminal("tools") as (terminal, verb):
+        terminal.expect_exact("small.echo")
         assert verb.wait(BOUND_SECONDS) == 0
         assert b"use it?" not in terminal.before
 

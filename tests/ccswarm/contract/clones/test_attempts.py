@@ -172,12 +172,18 @@ async def test_the_agents_terminals_are_ended_before_its_work_is_looked_at(attem
     assert [ended[:1] for ended in seen] == [["mine"]]
 
 
-async def test_a_clone_and_its_refs_go_when_its_work_is_merged_and_stay_where_it_is_not(attempts: Attempts) -> None:
+@pytest.mark.parametrize("empty", [False, pytest.param(True, marks=pytest.mark.torture)])
+async def test_a_clone_and_its_refs_go_when_its_work_is_merged_and_stay_where_it_is_not(
+    attempts: Attempts, empty: bool
+) -> None:
+    """But for one that was left ``empty``."""
     await ran(attempts, task("good", "echo 1 >x.txt", gates=[{"command": "test -e x.txt"}]), task("none", "true"))
     assert (attempts.trees, attempts.refs) == ([], [])
     await attempts.run(swarm(task("bad", "echo 2 >y.txt; exit 1")), "run_2", workspace=attempts.path)
     assert attempts.trees == ["run_2/.bad.1.json", "run_2/bad.1"]
     assert attempts.repository.git("show", "refs/ccswarm/run_2/bad.1:y.txt") == "2"
+    if not empty:
+        return
     await attempts.run(swarm(task("empty", "exit 1")), "run_3", workspace=attempts.path)
     assert attempts.trees == ["run_2/.bad.1.json", "run_2/bad.1"], "where nothing was done there is nothing to keep"
 
@@ -301,8 +307,8 @@ class Hurried(Workspaces):
         return 0.0 if what == self.never else seconds
 
 
+@pytest.mark.torture  # test_workspaces_attacks.py: all commands together have so much time
 @pytest.mark.parametrize("never", ["commit", "copy", "merge"])
-@pytest.mark.either("never")
 async def test_what_is_not_merged_in_the_time_of_its_task_waits_for_more(attempts: Attempts, never: str) -> None:
     hurried = attempts.task_worker.places[attempts.path] = Hurried(attempts, never)
     plan = swarm(task("t", "echo 1 >>x.txt", gates=[{"command": "test -e x.txt"}], timeout_seconds=1000))

@@ -42,6 +42,7 @@ def moving(attempts: Attempts, times: int) -> list[str]:
     return seen
 
 
+@pytest.mark.torture  # below is work that does not hold then
 @pytest.mark.parametrize("times", [1, pytest.param(2, marks=pytest.mark.torture)])
 async def test_where_something_was_committed_meanwhile_the_gates_look_at_the_merge(
     attempts: Attempts, times: int

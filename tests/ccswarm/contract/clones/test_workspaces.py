@@ -338,7 +338,8 @@ async def killed_merge(project: ClonedProject, moment: str, *full: str) -> Clone
     return ada
 
 
-@pytest.mark.parametrize("moment", first(("one.txt", "two.txt", "index"), "index"))
+@pytest.mark.torture  # below is one that is cut off
+@pytest.mark.parametrize("moment", ["one.txt", "two.txt", "index"])
 async def test_the_rest_of_a_merge_whose_process_was_killed_is_done_by_the_next(
     project: ClonedProject, moment: str
 ) -> None:

@@ -419,11 +419,10 @@ async def test_any_name_a_file_may_have_comes_over(cloned: ClonedProject) -> Non
 
 async def test_what_configures_ccswarm_is_merged_by_a_person_only(cloned: ClonedProject) -> None:
     clone = await cloned.workspaces.clone("run_1", "ada")
-    lay(clone.path, dict.fromkeys(("ccswarm.toml", "deep/CCSWARM.toml"), "[mcp]\n"))
-    with pytest.raises(
-        Conflict, match=r"changes ccswarm's configuration: ccswarm\.toml, deep/CCSWARM\.toml$"
-    ) as caught:
-        await cloned.workspaces.merge(clone, "its work")
+    lay(clone.path, dict.fromkeys(("ccswarm.toml", "deep/CCSWARM.toml", "plan.toml"), "[mcp]\n"))
+    said = r"changes ccswarm's configuration: ccswarm\.toml, deep/CCSWARM\.toml, plan\.toml$"
+    with pytest.raises(Conflict, match=said) as caught:
+        await cloned.workspaces.merge(clone, "its work", [str(cloned.repository / "plan.toml")])
     assert clone.ref in caught.value.suggestion
     assert cloned.git("status", "--porcelain") == ""
 
@@ -580,6 +579,7 @@ async def test_who_takes_over_and_merges_has_so_much_time_for_all_of_it(cloned: 
     assert (await cloned.workspaces.merge(clone, "its work", seconds=BOUND_SECONDS)).commits == 1
 
 
+@pytest.mark.torture  # below what is too large is refused unread
 def test_no_more_is_read_to_compare_it_than_there_was_and_a_bound(cloned: ClonedProject) -> None:
     """Files of nothing, of which the agent committed as large ones, would be read by the terabyte."""
     clones = Clones(cloned.repository, cloned.directory / "clones", Git(cloned.environ), most_bytes=1 << 20)

@@ -265,6 +265,7 @@ async def test_paused_work_goes_on_from_its_last_step(stage: Stage) -> None:
     assert len(stage.referee.keys) == 2
 
 
+@pytest.mark.torture  # above are children of one that is paused
 async def test_a_child_stopped_for_itself_stays_stopped_when_its_parent_goes_on(stage: Stage) -> None:
     stage.referee.held = {"s", "t"}
     children = [["start", "play", one, [["step", step]], "", "medium"] for one, step in (("c1", "s"), ("c2", "t"))]
@@ -293,6 +294,7 @@ async def test_what_is_paused_can_be_cancelled(stage: Stage) -> None:
     assert stage.referee.names == []
 
 
+@pytest.mark.torture  # below the urgent of an agent come first
 async def test_priority_decides_who_comes_first(stage: Stage) -> None:
     for priority in ("low", "critical", "medium", "high"):
         await stage.submit(priority, ["step", priority], priority=priority)
@@ -356,6 +358,7 @@ async def test_a_message_is_kept_until_it_is_received(stage: Stage) -> None:
     assert await sent("nobody", "yes", "k") is None
 
 
+@pytest.mark.torture  # above of two answers the first counts
 async def test_of_those_who_answer_at_the_same_time_one_is_first(stage: Stage) -> None:
     await stage.submit("e1", ["receive", "yes", 10])
     new = await asyncio.gather(*(stage.engine.send("e1", "yes", number, key="k") for number in range(12)))
@@ -365,6 +368,7 @@ async def test_of_those_who_answer_at_the_same_time_one_is_first(stage: Stage) -
         assert await stage.result("e1") == [new.index(True)]
 
 
+@pytest.mark.torture  # test_engine_takeover.py: while every worker is dead
 async def test_an_answer_given_while_no_worker_runs_is_not_lost(stage: Stage) -> None:
     await stage.submit("e1", ["step", "a"], ["emit", {}], ["receive", "approval", 60], ["step", "b"])
     async with stage.worker():

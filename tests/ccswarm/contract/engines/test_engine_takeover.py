@@ -92,6 +92,7 @@ async def test_another_worker_goes_on_where_a_killed_one_was(home: Path) -> None
         assert [referee.names.count(recorded) for recorded in ("a", "y1", "z1")] == [1, 1, 1]
 
 
+@pytest.mark.torture  # below, by threads
 async def test_a_new_store_is_made_once_by_all_who_start_together(home: Path) -> None:
     async with AsyncExitStack() as workers:
         names = [f"w{number}" for number in range(2)]
