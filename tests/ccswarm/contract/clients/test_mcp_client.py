@@ -34,6 +34,7 @@ async def test_a_call_carries_arguments_and_meta_and_brings_everything_back(plai
     assert not answer.is_error
 
 
+@pytest.mark.either("plain")
 async def test_text_is_joined_and_other_content_stays_as_it_is(plain: McpToolClient) -> None:
     answer = await use(plain, "pictures")
     assert answer.text == "one\ntwo"
@@ -41,17 +42,20 @@ async def test_text_is_joined_and_other_content_stays_as_it_is(plain: McpToolCli
     assert list(answer.other_content) == [image, {"type": "hologram"}]
 
 
+@pytest.mark.either("plain")
 async def test_a_tool_that_fails_is_an_answer(plain: McpToolClient) -> None:
     answer = await use(plain, "fail")
     assert (answer.is_error, answer.text) == (True, "it did not work")
 
 
+@pytest.mark.either("plain")
 async def test_progress_is_reported_in_order(plain: McpToolClient) -> None:
     reported: list[tuple[float, float | None, str]] = []
     await plain.call("progress", {"steps": 20}, meta={}, on_progress=lambda *step: reported.append(step))
     assert reported == [(float(step), 20.0, f"step {step}") for step in range(20)]
 
 
+@pytest.mark.either("plain")
 async def test_a_progress_callback_that_raises_harms_nothing(plain: McpToolClient) -> None:
     def broken(*_: Any) -> None:
         raise ValueError("not my day")
@@ -94,6 +98,7 @@ async def test_a_wait_for_a_free_place_is_not_the_servers_time() -> None:
             assert (await second).text == "late"
 
 
+@pytest.mark.either("plain")
 async def test_what_json_cannot_hold_is_not_sent(plain: McpToolClient) -> None:
     for arguments in ({"text": object()}, {"text": "\ud800"}):
         with pytest.raises(InvalidArguments):
@@ -108,6 +113,7 @@ async def test_an_unknown_tool_and_arguments_a_server_refuses(plain: McpToolClie
         await use(plain, "refuse", code=-32602)
 
 
+@pytest.mark.either("plain")
 async def test_other_errors_of_the_protocol_are_answers(plain: McpToolClient) -> None:
     answer = await use(plain, "refuse", code=429)
     assert (answer.is_error, answer.text) == (True, "no, thanks")
@@ -115,6 +121,7 @@ async def test_other_errors_of_the_protocol_are_answers(plain: McpToolClient) ->
     assert (await use(plain, "refuse", code=-32000)).is_error
 
 
+@pytest.mark.either("plain")
 async def test_an_answer_that_does_not_fit_its_schema_is_delivered_with_a_note(plain: McpToolClient) -> None:
     await plain.list_tools()
     answer = await use(plain, "misfit")
@@ -142,8 +149,16 @@ async def test_a_server_that_asks_is_refused_and_was_told_before() -> None:
         assert (await facts(client))["client"]["io.modelcontextprotocol/clientCapabilities"] == {}
 
 
+async def test_a_large_answer_holds_up_no_other() -> None:
+    async with client_of("plain") as client:
+        other = await held(client, "other")
+        assert len((await use(client, "big", size=5_000_000)).text) == 5_000_000
+        await use(client, "release", name="other")
+        assert (await other).text == "other"
+
+
+@pytest.mark.torture
 @pytest.mark.parametrize("id_first", [True, False])
-@pytest.mark.either("id_first")
 async def test_an_answer_of_50_megabytes_and_one_that_is_too_large(id_first: bool) -> None:
     """The larger one costs its call only."""
     async with client_of("plain", "legacy" if id_first else "modern") as client:
@@ -168,16 +183,19 @@ async def test_a_broken_answer_whose_id_is_no_integer_is_nobodys(number: str) ->
 
 
 @pytest.mark.either("plain")
-async def test_a_thousand_calls_at_once(plain: McpToolClient) -> None:
-    answers = await asyncio.gather(*(use(plain, "echo", text=str(number)) for number in range(1000)))
-    assert [answer.text for answer in answers] == [str(number) for number in range(1000)]
+@pytest.mark.parametrize("count", [100, pytest.param(1000, marks=pytest.mark.torture)])
+async def test_a_thousand_calls_at_once(plain: McpToolClient, count: int) -> None:
+    answers = await asyncio.gather(*(use(plain, "echo", text=str(number)) for number in range(count)))
+    assert [answer.text for answer in answers] == [str(number) for number in range(count)]
 
 
+@pytest.mark.either("plain")
 async def test_what_is_no_message_is_passed_over(plain: McpToolClient) -> None:
     assert (await use(plain, "chatter")).text == "said"
     assert (await use(plain, "echo", text="on")).text == "on"
 
 
+@pytest.mark.either("plain")
 async def test_tools_are_described(plain: McpToolClient) -> None:
     tools = {tool.name: tool for tool in await plain.list_tools()}
     echo = tools["echo"]

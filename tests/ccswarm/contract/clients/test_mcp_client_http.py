@@ -100,6 +100,7 @@ async def test_answers_in_one_piece() -> None:
                 assert (await use(client, "echo", text="hü")).text == "hü"
 
 
+@pytest.mark.torture
 async def test_an_answer_that_is_too_large_costs_its_call_only() -> None:
     """From an endpoint: to make such an answer would take a real server longer than to read it."""
     large = (

@@ -14,13 +14,14 @@ import pytest
 
 from ccswarm.clients.mcp.plugin import PLUGIN, McpToolClient
 from ccswarm.config.settings import AgentSettings, ServerSettings
-from ccswarm.errors import ServerLost, ServerUnavailable, SwarmError
+from ccswarm.errors import ServerLost, ServerUnavailable
 from ccswarm.models import CallRequest
 from ccswarm.toolbox.scope import ToolScope
 from ccswarm.toolbox.toolboxes import Toolboxes
 from tests.ccswarm.support.mcp_servers import BOUND_SECONDS, ROOT, client_of, facts, held, settings, use
 from tests.support.forked_awaited import awaited
 from tests.support.process_ends import ended
+from tests.support.products import first
 
 pytestmark = pytest.mark.anyio
 
@@ -31,6 +32,7 @@ async def plain(request: pytest.FixtureRequest) -> AsyncIterator[McpToolClient]:
         yield client
 
 
+@pytest.mark.either("plain")
 async def test_first_users_share_one_start(plain: McpToolClient) -> None:
     found = await asyncio.gather(*(facts(plain) for _ in range(20)))
     assert len({one["pid"] for one in found}) == 1
@@ -38,10 +40,10 @@ async def test_first_users_share_one_start(plain: McpToolClient) -> None:
 
 async def test_a_user_who_gives_up_does_not_end_the_start_of_others() -> None:
     async with client_of("plain") as client:
-        first = asyncio.create_task(client.list_tools())
+        leaving = asyncio.create_task(client.list_tools())
         second = asyncio.create_task(facts(client))
         await asyncio.sleep(0)
-        first.cancel()
+        leaving.cancel()
         assert (await second)["pid"]
 
 
@@ -102,6 +104,7 @@ async def test_a_server_that_fails_to_start_is_reported_with_its_words() -> None
             await client.list_tools()
         assert "server small ended with exit code 3. Its last output:" in caught.value.message
         assert caught.value.message.endswith("no licence found")
+        assert caught.value.suggestion
         assert len(caught.value.message) < 4200
     async with client_of("no_server", "chatty_crash") as client:
         with pytest.raises(ServerUnavailable, match=r"exit code 1\. Its last output:\nError: cannot find module"):
@@ -170,7 +173,7 @@ async def test_a_server_that_dies_of_the_probe_is_started_again_without() -> Non
     assert list(eras.values()) == ["legacy"]
 
 
-@pytest.mark.parametrize("kind", ["late", "late_both", "late_last"])
+@pytest.mark.parametrize("kind", first(["late", "late_both", "late_last"], "late_both"))
 async def test_a_server_that_starts_late_is_asked_both_and_speaks_what_it_speaks(kind: str) -> None:
     eras: dict[str, str] = {}
     async with client_of("no_server", kind, eras=eras) as client:
@@ -191,7 +194,7 @@ async def test_an_era_that_is_no_longer_right_is_found_again() -> None:
     assert swapped == eras
 
 
-@pytest.mark.parametrize("content", ["", "{", "[]", '{"x": 1}', "\0"])
+@pytest.mark.parametrize("content", first(["", "{", "[]", '{"x": 1}', "\0"], "{", '{"x": 1}'))
 async def test_a_broken_cache_is_an_empty_one(tmp_path: Path, content: str) -> None:
     (tmp_path / "eras.json").write_text(content)
     client = PLUGIN.open(settings("plain", "both"), env=os.environ, state_directory=tmp_path)
@@ -200,6 +203,7 @@ async def test_a_broken_cache_is_an_empty_one(tmp_path: Path, content: str) -> N
 
 
 @pytest.mark.parametrize("spawned", [False, True])
+@pytest.mark.corners
 async def test_a_server_that_dies_in_a_call_is_lost_at_once_and_starts_again(
     plain: McpToolClient, spawned: bool
 ) -> None:
@@ -220,6 +224,7 @@ async def test_a_server_that_dies_in_a_call_is_lost_at_once_and_starts_again(
         await ended(child["pid"])
 
 
+@pytest.mark.either("plain")
 async def test_a_server_killed_between_calls_starts_again_and_is_listed_again(plain: McpToolClient) -> None:
     await use(plain, "change", name="newcomer")
     assert "newcomer" in {tool.name for tool in await plain.list_tools()}
@@ -230,6 +235,7 @@ async def test_a_server_killed_between_calls_starts_again_and_is_listed_again(pl
     assert (await facts(plain))["pid"] != pid
 
 
+@pytest.mark.either("plain")
 async def test_the_last_answer_of_a_server_that_ends_counts(plain: McpToolClient) -> None:
     reported: list[Any] = []
     for _ in range(2):
@@ -240,6 +246,7 @@ async def test_the_last_answer_of_a_server_that_ends_counts(plain: McpToolClient
     assert len(reported) == 2 * 500
 
 
+@pytest.mark.either("plain")
 async def test_a_server_that_closes_its_output_is_lost_and_ended(plain: McpToolClient) -> None:
     pid = (await facts(plain))["pid"]
     with pytest.raises(ServerLost, match="closed its output"):
@@ -248,6 +255,7 @@ async def test_a_server_that_closes_its_output_is_lost_and_ended(plain: McpToolC
     assert (await use(plain, "echo", text="on")).text == "on"
 
 
+@pytest.mark.either("plain")
 async def test_close_ends_the_whole_group_and_calls_under_way(plain: McpToolClient) -> None:
     pids = [(await facts(plain))["pid"], int((await use(plain, "spawn")).text)]
     call = await held(plain, "a")
@@ -283,13 +291,6 @@ async def test_close_while_it_starts() -> None:
         await asyncio.wait_for(client.close(), BOUND_SECONDS)
         with pytest.raises(ServerUnavailable, match="was closed"):
             await start
-
-
-async def test_every_error_says_what_to_do() -> None:
-    async with client_of("no_server", "crash") as client:
-        with pytest.raises(SwarmError) as caught:
-            await client.list_tools()
-        assert caught.value.suggestion
 
 
 KILLED = """
