@@ -26,6 +26,8 @@ AGENTS = agent("ada", "small.*", "pipe.*") + agent("bob", "small.*", "pipe.*")
 QUICK = "[engine]\npoll_seconds = 0.05\nheartbeat_seconds = 0.3\n"
 SERVERS = server("small", "plain") + server("pipe", "pipes", more="trusted = true")
 BASE = QUICK + SERVERS + AGENTS
+SMALL = QUICK + server("small", "plain") + agent("ada", "small.*") + agent("bob", "small.*")
+"""Like BASE without the pipe, because a run starts all servers of its agents."""
 
 
 def step(name: str, tool: str = "small.echo", more: str = "", **args: str) -> str:

@@ -12,7 +12,7 @@ from jsonschema import Draft202012Validator
 
 from ccswarm.servers.mcp.toolsets.orchestre.toolset import BY_NAME as ORCHESTRE
 from tests.ccswarm.support.mcp_server_process import INITIALIZE, MODERN, ROOT, ServerClient, serving
-from tests.ccswarm.support.runs import BASE, TWO, RunVerbs, step, task
+from tests.ccswarm.support.runs import BASE, SMALL, TWO, RunVerbs, step, task
 from tests.conftest import client_environment, environment
 from tests.support import forked
 
@@ -23,13 +23,21 @@ ONE = task("only", step("say"), more='agent = "bob"')
 
 @pytest.fixture(scope="module")
 def verbs(shared_home: Path) -> RunVerbs:
-    return RunVerbs(shared_home, BASE + TWO)
+    return RunVerbs(shared_home, SMALL + TWO)
 
 
 @pytest.fixture(scope="module")
 def client(verbs: RunVerbs) -> Iterator[ServerClient]:
     with environment(client_environment(verbs.home)), serving(verbs.home, "--workspace", str(verbs.home)) as client:
         yield client
+
+
+@pytest.fixture(scope="module")
+def done(client: ServerClient) -> str:
+    """A run of ONE that has ended."""
+    run = client.tool("start_run", plan=ONE, call_key="for all tests")["run"]
+    client.follow(run)
+    return run
 
 
 def test_a_run_is_started_followed_and_read(client: ServerClient, verbs: RunVerbs) -> None:
@@ -75,15 +83,24 @@ def test_a_run_is_started_followed_and_read(client: ServerClient, verbs: RunVerb
         assert verbs.json("status", run)["status"] == "succeeded"
 
 
-def test_a_plan_is_given_as_text_or_as_a_file_of_the_workspace(client: ServerClient, verbs: RunVerbs) -> None:
-    (verbs.home / "plans").mkdir()
+@pytest.mark.parametrize(
+    "plan",
+    [
+        pytest.param(ONE, marks=pytest.mark.torture),
+        "plans/one.toml",
+        pytest.param("{home}/plans/one.toml", marks=pytest.mark.torture),
+    ],
+)
+def test_a_plan_is_given_as_text_or_as_a_file_of_the_workspace(
+    client: ServerClient, verbs: RunVerbs, plan: str
+) -> None:
+    (verbs.home / "plans").mkdir(exist_ok=True)
     (verbs.home / "plans/one.toml").write_text(ONE)
-    for plan in (ONE, "plans/one.toml", str(verbs.home / "plans/one.toml")):
-        run = client.tool("start_run", plan=plan, workspace="plans")["run"]
-        client.follow(run)
-        status = client.tool("run_status", run=run)
-        assert (status["status"], status["workspace"]) == ("succeeded", str(verbs.home / "plans"))
-        assert [one["task"] for one in status["tasks"]] == ["only"]
+    run = client.tool("start_run", plan=plan.replace("{home}", str(verbs.home)), workspace="plans")["run"]
+    client.follow(run)
+    status = client.tool("run_status", run=run)
+    assert (status["status"], status["workspace"]) == ("succeeded", str(verbs.home / "plans"))
+    assert [one["task"] for one in status["tasks"]] == ["only"]
 
 
 def test_a_long_result_is_read_page_by_page(client: ServerClient) -> None:
@@ -100,10 +117,11 @@ def test_a_long_result_is_read_page_by_page(client: ServerClient) -> None:
     assert client.tool("read_result", run=run, offset=10**9)["text"] == ""
 
 
-def test_events_come_in_pages_and_each_once(client: ServerClient) -> None:
+def test_a_whole_run_is_followed_with_one_call_and_its_events_come_in_pages_and_each_once(client: ServerClient) -> None:
     plan = "".join(task(f"t{number}", step("say")) for number in range(3))
     run = client.tool("start_run", plan=plan)["run"]
-    whole = client.follow(run)
+    whole, reported = client.follow_whole(run)
+    assert (reported["over"], reported["status"], len(whole)) == (True, "succeeded", 2 + 2 * 3)
     found, cursor, more = [], "", True
     while more:
         reported = client.tool("run_events", run=run, cursor=cursor, limit=3)
@@ -116,18 +134,11 @@ def test_events_come_in_pages_and_each_once(client: ServerClient) -> None:
     assert client.tool("run_events", run=run, cursor=cursor)["events"] == []
 
 
-def test_a_whole_run_is_followed_with_one_call(client: ServerClient) -> None:
-    plan = "".join(task(f"t{number}", step("say")) for number in range(3))
-    run = client.tool("start_run", plan=plan)["run"]
-    events, reported = client.follow_whole(run)
-    assert (reported["over"], reported["status"], len(events)) == (True, "succeeded", 2 + 2 * 3)
-
-
-def test_the_same_call_key_starts_one_run(client: ServerClient) -> None:
+def test_the_same_call_key_starts_one_run(client: ServerClient, done: str) -> None:
     first = client.tool("start_run", plan=ONE, call_key="k1")
     again = client.tool("start_run", plan=ONE, call_key="k1")
     assert (again["run"], again["notes"]) == (first["run"], ["it was started before with this call_key"])
-    assert client.tool("start_run", plan=ONE, call_key="k2")["run"] != first["run"]
+    assert first["run"] != done
     client.follow(first["run"])
 
 
@@ -224,6 +235,7 @@ def test_runs_that_may_not_be_started_are_reported(
     assert [one["run"] for one in client.tool("list_runs")["runs"]] == before
 
 
+@pytest.mark.usefixtures("done")
 @pytest.mark.parametrize(
     ("name", "arguments", "code"),
     [
@@ -245,7 +257,6 @@ def test_runs_that_may_not_be_started_are_reported(
 def test_wrong_calls_are_reported_with_the_next_step(
     client: ServerClient, name: str, arguments: dict[str, object], code: str
 ) -> None:
-    client.follow(client.tool("start_run", plan=ONE, call_key="before wrong calls")["run"])
     error = client.refused(name, **arguments)
     assert error["code"] == code
     assert error["suggestion"]
@@ -287,11 +298,11 @@ def test_agents_are_listed_without_their_prompts_and_secrets(home: Path) -> None
 
 
 def test_it_is_said_who_takes_a_task_in_words(home: Path) -> None:
-    verbs = RunVerbs(home, BASE)
+    verbs = RunVerbs(home, SMALL)
     (home / "project").mkdir()
     with serving(verbs.home, "--workspace", "project") as client:
         assert client.tool("list_agents")["next"] == "start_run with a plan: no agent here takes words"
-        verbs.rewrite(BASE + '[[agents]]\nname = "wanda"\nsettings = { words = "playbooks" }\n')
+        verbs.rewrite(SMALL + '[[agents]]\nname = "wanda"\nsettings = { words = "playbooks" }\n')
         assert client.tool("list_agents")["next"] == "start_run with a task in words, or a plan"
 
 
@@ -308,8 +319,8 @@ def test_a_wrong_configuration_is_told_by_the_tools_and_read_again_when_mended(h
     with serving(verbs.home, "--workspace", str(home)) as client:
         error = client.refused("start_run")
         assert (error["code"], "[swarm] name" in error["message"]) == ("config_invalid", True)
-        verbs.rewrite(BASE + TWO)
-        assert client.follow(client.tool("start_run")["run"])[-1]["status"] == "succeeded"
+        verbs.rewrite(SMALL + TWO)
+        assert client.tool("check_plan")["stages"] == [["one"], ["two"]]
 
 
 def test_tools_are_described_for_every_client(client: ServerClient) -> None:
@@ -330,27 +341,25 @@ def test_tools_are_described_for_every_client(client: ServerClient) -> None:
             assert tool["inputSchema"]["additionalProperties"] is False
 
 
-def test_text_and_facts_say_the_same_and_fit_the_schema(client: ServerClient) -> None:
-    run = client.tool("start_run", plan=ONE)["run"]
-    client.follow(run)
+def test_text_and_facts_say_the_same_and_fit_the_schema(client: ServerClient, done: str) -> None:
     schemas = {tool["name"]: tool.get("outputSchema") for tool in client.ask("tools/list")["tools"]}
     for name, arguments in (
         ("list_agents", {}),
         ("list_runs", {}),
         ("list_approvals", {}),
         ("check_plan", {}),
-        ("run_status", {"run": run}),
-        ("run_events", {"run": run}),
-        ("read_result", {"run": run}),
+        ("run_status", {"run": done}),
+        ("run_events", {"run": done}),
+        ("read_result", {"run": done}),
     ):
         result = client.call(name, **arguments)
         Draft202012Validator(schemas[name]).validate(result["structuredContent"])
         assert result["structuredContent"]["next"] in result["content"][0]["text"]
-        assert run in result["content"][0]["text"] or not arguments
+        assert done in result["content"][0]["text"] or not arguments
 
 
+@pytest.mark.usefixtures("done")
 def test_resources_are_listed_page_by_page(client: ServerClient) -> None:
-    client.tool("start_run", plan=ONE, call_key="for the resources")
     found, cursor = [], None
     while True:
         page = client.ask("resources/list", {"cursor": cursor} if cursor else {})

@@ -13,7 +13,7 @@ from ccswarm.errors import UsageInvalid
 from ccswarm.servers.base import ServerOptions
 from ccswarm.servers.mcp.toolsets.swarm.calls import call
 from ccswarm.servers.mcp.toolsets.workbench import Workbench
-from tests.ccswarm.support.runs import BASE, TWO, step, task
+from tests.ccswarm.support.runs import SMALL, TWO, step, task
 from tests.ccswarm.support.verbs import agent, agreed, server
 from tests.support.bounds import BOUND_SECONDS
 
@@ -30,7 +30,7 @@ async def started(verbs: Workbench, **arguments: str) -> str:
 
 
 async def test_without_work_it_is_no_worker_and_becomes_one_again(home: Path) -> None:
-    (home / "ccswarm.toml").write_text(BASE + TWO)
+    (home / "ccswarm.toml").write_text(SMALL + TWO)
     verbs = Workbench(ServerOptions(home / "ccswarm.toml", home), rest_seconds=0.05)
     try:
         assert verbs.worker == ""
@@ -50,12 +50,12 @@ async def test_without_work_it_is_no_worker_and_becomes_one_again(home: Path) ->
 
 async def test_servers_that_the_configuration_names_later_are_known_to_the_next_run(home: Path) -> None:
     file = home / "ccswarm.toml"
-    file.write_text(BASE + TWO)
+    file.write_text(SMALL + TWO)
     verbs = Workbench(ServerOptions(file, home))
     try:
         await started(verbs)
         more = server("late", "plain") + agent("zoe", "late.*")
-        file.write_text(BASE + more + task("new", step("say", "late.echo"), more='agent = "zoe"'))
+        file.write_text(SMALL + more + task("new", step("say", "late.echo"), more='agent = "zoe"'))
         agreed(file, home / ".local/state/ccswarm")
         run = await started(verbs)
         assert [one["agent"] for one in (await call(verbs, "run_status", {"run": run})).facts["tasks"]] == ["zoe"]

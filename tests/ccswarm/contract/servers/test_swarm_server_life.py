@@ -6,6 +6,7 @@ import asyncio
 import json
 import signal
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,20 +17,40 @@ from ccswarm.runs import app
 from ccswarm.servers.base import ServerOptions
 from ccswarm.servers.mcp.dispatch import Conversation
 from tests.ccswarm.support.mcp_server_process import INITIALIZE, MODERN, ServerClient, serving
-from tests.ccswarm.support.runs import AGENTS, BASE, HELD, QUICK, SERVERS, TWO, RunVerbs, step, task
-from tests.ccswarm.support.verbs import agent
+from tests.ccswarm.support.runs import HELD, QUICK, RunVerbs, step, task
+from tests.ccswarm.support.verbs import agent, server
+from tests.conftest import client_environment, environment
 from tests.support.bounds import BOUND_SECONDS, pause
 from tests.support.processor_time import once_within
 
-CAREFUL = QUICK + SERVERS + AGENTS + agent("eve", "small.*", more='approval = "all"')
+BOTH = (
+    QUICK
+    + server("small", "plain")
+    + server("pipe", "pipes", more="trusted = true")
+    + agent("ada", "small.*", "pipe.*")
+    + agent("eve", "small.*", more='approval = "all"')
+    + HELD.replace('"hold"', '"hold"\nagent = "ada"')
+)
 ASK = task("ask", step("say", text="rm -rf /"), more='agent = "eve"')
 FAIL = '[[tasks.steps]]\nid = "fail"\ntool = "small.fail"\ngate = true\n'
-TOGETHER = task("other", step("say")) + ASK
+TOGETHER = task("other", step("say"), more='agent = "ada"') + ASK
 
 
 @pytest.fixture
 def verbs(home: Path) -> RunVerbs:
-    return RunVerbs(home, BASE + HELD)
+    return RunVerbs(home, BOTH)
+
+
+@pytest.fixture(scope="module")
+def shared(shared_home: Path) -> RunVerbs:
+    return RunVerbs(shared_home, BOTH)
+
+
+@pytest.fixture(scope="module")
+def client(shared: RunVerbs) -> Iterator[ServerClient]:
+    """A server for tests that neither end nor configure it."""
+    with environment(client_environment(shared.home)), serving(*words(shared)) as client:
+        yield client
 
 
 def words(verbs: RunVerbs) -> tuple[Path, str, str]:
@@ -111,7 +132,7 @@ def test_whatever_is_wrong_with_a_line_costs_that_line_only(verbs: RunVerbs) -> 
 
 def test_a_client_that_reads_late_gets_everything(verbs: RunVerbs) -> None:
     with serving(*words(verbs)) as client:
-        numbers = [client.begin("tools/list") for _ in range(100)]
+        numbers = [client.begin("tools/list") for _ in range(30)]
         assert all(len(client.answer(number)["result"]["tools"]) == 18 for number in numbers)
 
 
@@ -123,28 +144,27 @@ def test_a_client_may_be_offered_the_tools_for_runs_alone(verbs: RunVerbs) -> No
         assert "there is no tool 'analyze_project'" in client.answer(number)["error"]["message"]
 
 
-def test_calls_do_not_wait_for_each_other_and_can_be_given_up(verbs: RunVerbs) -> None:
-    with serving(*words(verbs)) as client:
-        run = client.tool("start_run")["run"]
-        with verbs.held() as pipe:
-            cursor = ""
-            while (reported := client.tool("run_events", run=run, cursor=cursor))["events"] or not cursor:
-                cursor = reported["cursor"]
-            wait = {"run": run, "cursor": cursor, "wait_seconds": 45}
-            waiting = client.begin("tools/call", {"name": "run_events", "arguments": wait})
-            given_up = client.begin("tools/call", {"name": "run_events", "arguments": wait})
-            asked = [client.begin("tools/call", {"name": "run_status", "arguments": {"run": run}}) for _ in range(40)]
-            for number in asked:
-                assert client.answer(number)["result"]["structuredContent"]["status"] == "running"
-            assert waiting not in client.answers
-            for _ in range(2):
-                client.send({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": given_up}})
-            client.ask("ping")
-            pipe.write("told")
-        came = client.answer(waiting)["result"]["structuredContent"]
-        assert came["events"]
-        assert finished(client, run)["wait"]
-        assert given_up not in client.answers
+def test_calls_do_not_wait_for_each_other_and_can_be_given_up(client: ServerClient, shared: RunVerbs) -> None:
+    run = client.tool("start_run")["run"]
+    with shared.held() as pipe:
+        cursor = ""
+        while (reported := client.tool("run_events", run=run, cursor=cursor))["events"] or not cursor:
+            cursor = reported["cursor"]
+        wait = {"run": run, "cursor": cursor, "wait_seconds": 45}
+        waiting = client.begin("tools/call", {"name": "run_events", "arguments": wait})
+        given_up = client.begin("tools/call", {"name": "run_events", "arguments": wait})
+        asked = [client.begin("tools/call", {"name": "run_status", "arguments": {"run": run}}) for _ in range(40)]
+        for number in asked:
+            assert client.answer(number)["result"]["structuredContent"]["status"] == "running"
+        assert waiting not in client.answers
+        for _ in range(2):
+            client.send({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": given_up}})
+        client.ask("ping")
+        pipe.write("told")
+    came = client.answer(waiting)["result"]["structuredContent"]
+    assert came["events"]
+    assert finished(client, run)["wait"]
+    assert given_up not in client.answers
 
 
 def test_when_the_client_leaves_its_run_is_paused_and_the_next_server_goes_on(verbs: RunVerbs) -> None:
@@ -174,6 +194,7 @@ def test_who_says_that_it_works_is_known_to_whoever_leaves_runs_to_it(home: Path
     asyncio.run(work())
 
 
+@pytest.mark.torture
 def test_where_a_worker_is_the_run_goes_on_there(verbs: RunVerbs) -> None:
     with serving(*words(verbs)) as client:
         run = client.tool("start_run")["run"]
@@ -205,59 +226,55 @@ def test_after_a_kill_the_next_server_tells_the_truth_and_goes_on(verbs: RunVerb
         assert client.tool("run_status", run=run)["worker"] == ""
 
 
-def test_a_run_is_paused_resumed_and_cancelled(verbs: RunVerbs) -> None:
-    with serving(*words(verbs)) as client:
-        run = client.tool("start_run")["run"]
-        with verbs.held():
-            assert client.tool("pause_run", run="last")["status"] == "paused"
-        client.tool("resume_run", run=run)
-        with verbs.held():
-            assert client.tool("cancel_run", run=run)["status"] == "cancelled"
-        reported = client.tool("run_events", run=run, cursor="1", wait_seconds=45)
-        assert (reported["status"], reported["over"]) == ("cancelled", True)
-        assert client.refused("pause_run", run=run)["code"] == "usage_invalid"
-        with verbs.answering("after all"):
-            assert client.tool("resume_run", run=run)["run"] == run
-            finished(client, run)
+def test_a_run_is_paused_resumed_and_cancelled(client: ServerClient, shared: RunVerbs) -> None:
+    run = client.tool("start_run")["run"]
+    with shared.held():
+        assert client.tool("pause_run", run="last")["status"] == "paused"
+    client.tool("resume_run", run=run)
+    with shared.held():
+        assert client.tool("cancel_run", run=run)["status"] == "cancelled"
+    reported = client.tool("run_events", run=run, cursor="1", wait_seconds=45)
+    assert (reported["status"], reported["over"]) == ("cancelled", True)
+    assert client.refused("pause_run", run=run)["code"] == "usage_invalid"
+    with shared.answering("after all"):
+        assert client.tool("resume_run", run=run)["run"] == run
+        finished(client, run)
 
 
-def test_what_failed_is_done_again_by_a_run_of_the_same_plan(verbs: RunVerbs) -> None:
-    verbs.rewrite(BASE + TWO)
-    plan = task("good", step("say")) + task("bad") + FAIL
-    with serving(*words(verbs)) as client:
-        run = client.tool("start_run", plan=plan)["run"]
-        client.follow(run)
-        assert client.tool("run_status", run=run)["status"] == "failed"
-        again = client.tool("resume_run", run=run)
-        assert again["run"] != run
-        assert run in again["notes"][0]
-        client.follow(again["run"])
-        tasks = client.tool("run_status", run=again["run"])["tasks"]
-        assert [(one["task"], one["status"]) for one in tasks] == [("good", "succeeded"), ("bad", "failed")]
+def test_what_failed_is_done_again_by_a_run_of_the_same_plan(client: ServerClient) -> None:
+    plan = task("good", step("say"), more='agent = "ada"') + task("bad", more='agent = "ada"') + FAIL
+    run = client.tool("start_run", plan=plan)["run"]
+    client.follow(run)
+    assert client.tool("run_status", run=run)["status"] == "failed"
+    again = client.tool("resume_run", run=run)
+    assert again["run"] != run
+    assert run in again["notes"][0]
+    client.follow(again["run"])
+    tasks = client.tool("run_status", run=again["run"])["tasks"]
+    assert [(one["task"], one["status"]) for one in tasks] == [("good", "succeeded"), ("bad", "failed")]
 
 
-def test_what_an_agent_asks_is_listed_and_answered_by_a_person_only(verbs: RunVerbs) -> None:
-    verbs.rewrite(CAREFUL + TOGETHER)
-    with serving(*words(verbs)) as client:
-        run = client.tool("start_run")["run"]
-        assert not client.follow_whole(run, "approval.asked")[1]["over"]
-        (asked,) = client.tool("list_approvals", run=run)["approvals"]
-        assert (asked["agent"], asked["tool"], asked["arguments"]) == ("eve", "small.echo", {"text": "rm -rf /"})
-        assert asked["answer"] == f"ccswarm approve {asked['id']}"
+def test_what_an_agent_asks_is_listed_and_answered_by_a_person_only(client: ServerClient, shared: RunVerbs) -> None:
+    run = client.tool("start_run", plan=TOGETHER)["run"]
+    assert not client.follow_whole(run, "approval.asked")[1]["over"]
+    (asked,) = client.tool("list_approvals", run=run)["approvals"]
+    assert (asked["agent"], asked["tool"], asked["arguments"]) == ("eve", "small.echo", {"text": "rm -rf /"})
+    assert asked["answer"] == f"ccswarm approve {asked['id']}"
+    status = client.tool("run_status", run=run)
+    while status["status"] == "running":  # the other task has not told its end
+        pause()
         status = client.tool("run_status", run=run)
-        while status["status"] == "running":  # the other task has not told its end
-            pause()
-            status = client.tool("run_status", run=run)
-        assert status["status"] == "waiting_approval"
-        assert status["approvals"] == [asked]
-        assert asked["id"] in status["next"]
-        assert "you cannot" in status["next"]
-        text = client.call("list_approvals")["content"][0]["text"]
-        assert asked["answer"] in text
-        verbs.run("approve", asked["id"])
-        client.follow(run)
-        assert client.tool("list_approvals")["approvals"] == []
-        assert client.tool("run_status", run=run)["status"] == "succeeded"
+    assert status["status"] == "waiting_approval"
+    assert status["approvals"] == [asked]
+    assert asked["id"] in status["next"]
+    assert "you cannot" in status["next"]
+    text = client.call("list_approvals")["content"][0]["text"]
+    assert asked["answer"] in text
+    with environment(client_environment(shared.home)):
+        shared.run("approve", asked["id"])
+    client.follow(run)
+    assert client.tool("list_approvals")["approvals"] == []
+    assert client.tool("run_status", run=run)["status"] == "succeeded"
 
 
 def test_who_subscribed_is_told_of_changes_in_both_eras(verbs: RunVerbs) -> None:
