@@ -139,6 +139,7 @@ def test_a_line_that_is_too_long_is_no_first_message(tcp: Serving) -> None:
 
 @pytest.mark.parametrize("path", ["/", "/a2a", "/message:send"])
 @pytest.mark.parametrize("name", [*by_pages(HTTP), *by_smugglers(HTTP)])
+@pytest.mark.corners
 def test_no_page_has_a_task_begun(a2a: Serving, name: str, path: str) -> None:
     body = {"/": SENT, "/a2a": CALL, "/message:send": SENT["params"]}[path]
     target = Target(a2a.port, path, json.dumps(body).encode())
@@ -155,13 +156,11 @@ def test_nothing_of_that_was_begun(verbs: RunVerbs, a2a: Serving) -> None:
     assert verbs.json("runs", "list") == []
 
 
-def test_a_program_is_answered_where_a_page_is_not(home: Path) -> None:
-    verbs = RunVerbs(home, TEXT)
-    with a2a_standard_server.served(verbs) as server:
-        for path, body in (("/", SENT), ("/a2a", CALL)):
-            target = Target(server.port, path, json.dumps(body).encode())
-            assert b'"result"' in exchange(("127.0.0.1", server.port), target.allowed(), over=False)
-        assert tasks(server) == 1
+def test_a_program_is_answered_where_a_page_is_not(a2a: Serving) -> None:
+    for path, body in (("/", SENT), ("/a2a", CALL)):
+        target = Target(a2a.port, path, json.dumps(body).encode())
+        assert b'"result"' in exchange(("127.0.0.1", a2a.port), target.allowed(), over=False)
+    assert tasks(a2a) == 1
 
 
 def test_gets_of_pages_have_no_effect(a2a: Serving) -> None:
@@ -322,13 +321,12 @@ def test_a_program_of_this_user_behind_a_proxy_is_nobody(a2a: Serving) -> None:
         assert status_and_body(found)[0] == 401
 
 
-def test_what_the_token_begins_is_this_users(home: Path) -> None:
-    with a2a_standard_server.served(RunVerbs(home, TEXT)) as server:
-        token = (home / ".local/state/ccswarm" / FILE).read_text().strip()
-        key = {"X-Forwarded-For": "192.0.2.1", "X-Api-Key": token}
-        with a2a_standard_server.connected(server.port) as own, httpx2.Client(base_url=own.url, headers=key) as other:
-            task = own.done(a2a_standard_server.text_message("mine"))
-            assert other.get(f"/tasks/{task['id']}").json()["id"] == task["id"]
+def test_what_the_token_begins_is_this_users(verbs: RunVerbs, a2a: Serving) -> None:
+    token = (verbs.state / FILE).read_text().strip()
+    key = {"X-Forwarded-For": "192.0.2.1", "X-Api-Key": token}
+    with a2a_standard_server.connected(a2a.port) as own, httpx2.Client(base_url=own.url, headers=key) as other:
+        task = own.done(a2a_standard_server.text_message("mine"))
+        assert other.get(f"/tasks/{task['id']}").json()["id"] == task["id"]
 
 
 if IS_ROOT:  # nobody else can be somebody else
