@@ -152,6 +152,7 @@ Stream = "Callable[[ModelServer], Awaitable[tuple[str, list[str]]]]"
 
 
 @pytest.mark.parametrize("stream", STREAMS)
+@pytest.mark.either("stream")
 async def test_words_and_calls_are_streamed_in_pieces(stream: Stream) -> None:
     async with ModelServer(answers([WANTED])) as server:
         assert await stream(server) == (WANTED.text, ['{"command": "make"}', '{"command": "ls"}'])
@@ -167,6 +168,7 @@ async def test_words_and_calls_are_streamed_in_pieces(stream: Stream) -> None:
         (streamed_by_gemini, lambda: httpx2.HTTPError),
     ],
 )
+@pytest.mark.either("stream")
 async def test_a_stream_is_cut(stream: Any, lost: Any) -> None:
     async with ModelServer(answers([Cut(1, WANTED)])) as server:
         with pytest.raises((httpx2.HTTPError, lost())):
@@ -188,6 +190,7 @@ async def test_a_stalled_answer_ends_with_its_client() -> None:
         assert (await ask_chat(server, [FIRST])).choices[0].message.content == "here again"
 
 
+@pytest.mark.torture
 async def test_limits_are_told_as_each_provider_tells_them() -> None:
     script = answers([Fail(429, retry_after=7)] * 2 + [Fail(429, no_credit=True)] * 3 + [Fail(529)])
     async with ModelServer(script) as server:
@@ -233,6 +236,7 @@ async def test_arguments_that_are_no_json_and_tools_that_are_not_there() -> None
         assert answer["candidates"][0]["finishReason"] == "MALFORMED_FUNCTION_CALL"
 
 
+@pytest.mark.torture
 async def test_ids_of_calls_are_never_the_same() -> None:
     async with ModelServer(loops(("run", {}), ("run", {}))) as server:
         answers = [await ask_chat(server, [FIRST]) for _ in range(3)]

@@ -66,6 +66,7 @@ async def test_only_the_right_key_opens() -> None:
         ([FIRST], {"tools": [CHAT_TOOL] * 129}, "array too long"),
     ],
 )
+@pytest.mark.either("messages")
 async def test_chat_refuses_what_is_wrong(messages: list[Any], more: Any, words: str) -> None:
     async with ModelServer(loops()) as server:
         with pytest.raises(vendors.openai.BadRequestError, match=words):
@@ -89,6 +90,7 @@ async def test_chat_refuses_what_is_wrong(messages: list[Any], more: Any, words:
         ([FIRST], {"extra_body": {"max_tokens": 0}}, "max_tokens"),
     ],
 )
+@pytest.mark.either("messages")
 async def test_messages_refuse_what_is_wrong(messages: list[Any], more: Any, words: str) -> None:
     async with ModelServer(loops()) as server:
         with pytest.raises(vendors.anthropic.BadRequestError, match=words):
@@ -104,6 +106,7 @@ async def test_messages_refuse_what_is_wrong(messages: list[Any], more: Any, wor
         ([], "Missing required parameter: 'input'"),
     ],
 )
+@pytest.mark.either("items")
 async def test_responses_refuse_what_is_wrong(items: list[Any], words: str) -> None:
     async with ModelServer(loops()) as server:
         with pytest.raises(vendors.openai.BadRequestError, match=words):
@@ -121,6 +124,7 @@ async def test_responses_refuse_what_is_wrong(items: list[Any], words: str) -> N
         ([], "contents is not specified"),
     ],
 )
+@pytest.mark.either("contents")
 async def test_gemini_refuses_what_is_wrong(contents: list[Any], words: str) -> None:
     async with ModelServer(loops()) as server:
         with pytest.raises(AssertionError, match=words):
