@@ -131,6 +131,7 @@ def crowded(home: Path, good: int, bad: int) -> None:
         alive(server)
 
 
+@pytest.mark.torture
 def test_a_few_who_mean_well_among_a_few_who_do_not(home: Path) -> None:
     crowded(home, 2, 4)
 

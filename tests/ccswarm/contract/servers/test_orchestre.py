@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ccswarm import __version__
@@ -19,7 +19,7 @@ from ccswarm.servers.mcp.toolsets.orchestre.toolset import BY_NAME
 from ccswarm.servers.mcp.toolsets.swarm.tools import TOOLS as SWARM
 from tests.ccswarm.support.mcp_server_process import INITIALIZE, MODERN, ServerClient, serving
 from tests.ccswarm.support.runs import BASE, RunVerbs
-from tests.conftest import BY_CHANCE, client_environment, environment
+from tests.conftest import client_environment, environment
 
 SECRET = "hunter2-hunter2"
 SAAS = "Build SaaS with auth and billing"
@@ -220,25 +220,29 @@ CALL = st.builds(
 )
 
 
-@settings(max_examples=40, suppress_health_check=[*BY_CHANCE, HealthCheck.function_scoped_fixture])
-@given(st.lists(CALL | JSON, min_size=1, max_size=6), st.binary(max_size=60))
-def test_whatever_comes_every_call_is_answered(client: ServerClient, calls: list[Any], noise: bytes) -> None:
-    sent: dict[str, Any] = {}
-    for params in calls:
-        number = f"f-{uuid.uuid4()}"
-        sent[number] = params
-        client.send({"jsonrpc": "2.0", "id": number, "method": "tools/call", "params": params})
-    client.send(noise.replace(b"\n", b" "))
-    for number, params in sent.items():
-        answer = client.answer(number)
-        assert ("result" in answer) is not ("error" in answer)
-        if "error" in answer:
-            assert answer["error"]["code"] in (-32602, -32600), (params, answer)
-        else:
-            found = text_of(answer)
-            assert found.get("success") is True or {"error", "code", "suggestion"} <= found.keys()
-            assert found.get("code") != "INTERNAL_ERROR", (params, found)
-    client.ask("ping")
+@pytest.mark.parametrize("examples", [8, pytest.param(40, marks=pytest.mark.torture)])
+def test_whatever_comes_every_call_is_answered(client: ServerClient, examples: int) -> None:
+    @settings(max_examples=examples)
+    @given(st.lists(CALL | JSON, min_size=1, max_size=6), st.binary(max_size=60))
+    def tried(calls: list[Any], noise: bytes) -> None:
+        sent: dict[str, Any] = {}
+        for params in calls:
+            number = f"f-{uuid.uuid4()}"
+            sent[number] = params
+            client.send({"jsonrpc": "2.0", "id": number, "method": "tools/call", "params": params})
+        client.send(noise.replace(b"\n", b" "))
+        for number, params in sent.items():
+            answer = client.answer(number)
+            assert ("result" in answer) is not ("error" in answer)
+            if "error" in answer:
+                assert answer["error"]["code"] in (-32602, -32600), (params, answer)
+            else:
+                found = text_of(answer)
+                assert found.get("success") is True or {"error", "code", "suggestion"} <= found.keys()
+                assert found.get("code") != "INTERNAL_ERROR", (params, found)
+        client.ask("ping")
+
+    tried()
 
 
 def test_what_fails_inside_is_an_internal_error_and_costs_that_question_only(home: Path) -> None:

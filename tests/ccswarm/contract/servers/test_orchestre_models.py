@@ -144,10 +144,15 @@ NO_ANSWERS: tuple[tuple[Any, str], ...] = (
 )
 
 
-async def test_what_is_no_analysis_falls_back_to_rules_and_says_so(home: Path) -> None:
+@pytest.mark.parametrize(
+    "no_answers", [NO_ANSWERS[::4], pytest.param(NO_ANSWERS, marks=pytest.mark.torture)], ids=["two", "all"]
+)
+async def test_what_is_no_analysis_falls_back_to_rules_and_says_so(
+    home: Path, no_answers: tuple[tuple[Any, str], ...]
+) -> None:
     answers: dict[str, Any] = {}
     async with ModelServer(answering(answers)) as server, desk_of(home, thinker(server, "ada", "big")) as verbs:
-        for answer, reported in NO_ANSWERS:
+        for answer, reported in no_answers:
             answers["big"] = answer
             done = await called(verbs, "analyze_project", requirements=NEEDED)
             assert done["method"] == "rules"

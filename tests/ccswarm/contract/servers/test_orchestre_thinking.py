@@ -65,7 +65,12 @@ def asked(client: ServerClient, name: str, /, **arguments: Any) -> int:
     return client.begin("tools/call", {"name": name, "arguments": arguments})
 
 
-def test_an_analysis_becomes_a_plan_and_the_plan_a_run_that_ends(client: ServerClient) -> None:
+def test_an_analysis_becomes_a_plan_that_can_be_run(client: ServerClient) -> None:
+    planned(client)
+
+
+def planned(client: ServerClient) -> Any:
+    """The plan of an analysis."""
     analysis = reported(client, asked(client, "analyze_project", requirements=SAAS))
     assert analysis_problem(analysis["analysis"]) == ""
     assert (analysis["method"], analysis["repository"]["git"]["commits"]) == ("rules", 1)
@@ -74,6 +79,12 @@ def test_an_analysis_becomes_a_plan_and_the_plan_a_run_that_ends(client: ServerC
     assert plan["check"] == {"valid": True, "problems": []}
     checked = client.tool("check_plan", plan=plan["ccswarmPlan"])
     assert checked["valid"], checked["problems"]
+    return plan
+
+
+@pytest.mark.torture
+def test_a_plan_of_an_analysis_is_a_run_that_ends(client: ServerClient) -> None:
+    plan = planned(client)
     run = client.tool("start_run", plan=plan["ccswarmPlan"])["run"]
     client.follow(run)
     tasks = client.tool("run_status", run=run)["tasks"]
@@ -130,8 +141,9 @@ VALUES: Mapping[str, st.SearchStrategy[Any]] = {
 }
 
 
+@pytest.mark.parametrize("examples", [2, pytest.param(8, marks=pytest.mark.torture)])
 @pytest.mark.parametrize("tool", TOOLS, ids=lambda tool: tool.name)
-def test_whatever_fits_the_schema_is_answered(shared_home: Path, verbs: RunVerbs, tool: Any) -> None:
+def test_whatever_fits_the_schema_is_answered(shared_home: Path, verbs: RunVerbs, tool: Any, examples: int) -> None:
     properties, required = tool.input_schema["properties"], tool.input_schema.get("required", ())
     kinds: dict[str, st.SearchStrategy[Any]] = {
         name: WORDS if name == "context" and properties[name]["type"] == "string" else VALUES[name]
@@ -142,7 +154,7 @@ def test_whatever_fits_the_schema_is_answered(shared_home: Path, verbs: RunVerbs
         optional={name: kinds[name] for name in properties if name not in required},
     )
 
-    @settings(max_examples=8, suppress_health_check=BY_CHANCE)
+    @settings(max_examples=examples, suppress_health_check=BY_CHANCE)
     @given(arguments)
     def tried(arguments: dict[str, Any]) -> None:
         if tool.arguments.problem(arguments):

@@ -9,13 +9,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ccswarm.servers.visionflow.methods import METHODS, TOOLS
 from tests.ccswarm.support.runs import RunVerbs
 from tests.ccswarm.support.visionflow_server import TEXT, Served, connected, served
-from tests.conftest import BY_CHANCE
 
 SWARM = "swarm-550e8400-e29b-41d4-a716-446655440000"
 WORDS = ("mesh", "star", "coder", "researcher", "adaptive", "high", SWARM, "all", "")
@@ -52,29 +51,33 @@ def server(shared_home: Path) -> Iterator[Served]:
         yield server
 
 
-@settings(suppress_health_check=[*BY_CHANCE, HealthCheck.function_scoped_fixture])
-@given(st.lists(VALID | BROKEN | CUT, min_size=1, max_size=12), st.integers(1, 4000))
-def test_whatever_comes_every_request_with_an_id_is_answered(server: Served, sent: list[Any], piece: int) -> None:
-    last = f"last {uuid.uuid4()}"
-    lines = [one if isinstance(one, bytes) else json.dumps(one).encode() for one in sent]
-    data = b"\n".join([*lines, json.dumps(request(last, "ping", {})).encode(), b""])
-    with connected(server.port) as wire:
-        wire.ask("ping")
-        for start in range(0, len(data), piece):
-            wire.send(data[start : start + piece])
-        answers: list[Any] = []
-        while not answers or answers[-1]["id"] != last:
-            answers.append(wire.answer())
-            assert answers[-1] is not None, answers
-    for answer in answers:
-        assert answer["jsonrpc"] == "2.0"
-        assert ("result" in answer) is not ("error" in answer)
-        if "error" in answer:
-            assert isinstance(answer["error"]["code"], int)
-            assert isinstance(answer["error"]["message"], str)
-            assert answer["error"]["code"] != -32603, answer
-    given_ids = [json.dumps(answer["id"]) for answer in answers]
-    for one in sent:
-        if isinstance(one, dict):
-            given_ids.remove(json.dumps(one["id"]))  # each once, with its JSON type
-    assert not any("Traceback" in line for line in server.said)
+@pytest.mark.parametrize("examples", [8, pytest.param(25, marks=pytest.mark.torture)])
+def test_whatever_comes_every_request_with_an_id_is_answered(server: Served, examples: int) -> None:
+    @settings(max_examples=examples)
+    @given(st.lists(VALID | BROKEN | CUT, min_size=1, max_size=12), st.integers(1, 4000))
+    def tried(sent: list[Any], piece: int) -> None:
+        last = f"last {uuid.uuid4()}"
+        lines = [one if isinstance(one, bytes) else json.dumps(one).encode() for one in sent]
+        data = b"\n".join([*lines, json.dumps(request(last, "ping", {})).encode(), b""])
+        with connected(server.port) as wire:
+            wire.ask("ping")
+            for start in range(0, len(data), piece):
+                wire.send(data[start : start + piece])
+            answers: list[Any] = []
+            while not answers or answers[-1]["id"] != last:
+                answers.append(wire.answer())
+                assert answers[-1] is not None, answers
+        for answer in answers:
+            assert answer["jsonrpc"] == "2.0"
+            assert ("result" in answer) is not ("error" in answer)
+            if "error" in answer:
+                assert isinstance(answer["error"]["code"], int)
+                assert isinstance(answer["error"]["message"], str)
+                assert answer["error"]["code"] != -32603, answer
+        given_ids = [json.dumps(answer["id"]) for answer in answers]
+        for one in sent:
+            if isinstance(one, dict):
+                given_ids.remove(json.dumps(one["id"]))  # each once, with its JSON type
+        assert not any("Traceback" in line for line in server.said)
+
+    tried()
