@@ -56,7 +56,9 @@ def run(shell: list[str], command: str, directory: Path, env: Mapping[str, str])
     return subprocess.run([*shell, "-c", command], cwd=directory, env=env, capture_output=True, text=True)
 
 
-@pytest.mark.parametrize(("shell", "awk"), list(itertools.product(SHELLS, AWKS)), ids=str)
+@pytest.mark.parametrize("shell", SHELLS, ids=str)
+@pytest.mark.parametrize("awk", AWKS)
+@pytest.mark.corners
 def test_an_edit_is_exact_and_made_only_where_old_is_there_once(shell: list[str], awk: str, tmp_path: Path) -> None:
     drawn, env, path = random.Random(f"{shell}{awk}"), environ(tmp_path, awk), tmp_path / NAME
     for _ in range(12):

@@ -227,7 +227,8 @@ def test_clearing_follows_no_links_and_opens_what_was_closed(work_directory: Wor
     (work_directory.directory / "closed/in").chmod(0)
     (work_directory.directory / "closed").chmod(0)
     os.mkfifo(work_directory.directory / "pipe")
-    deep = "mkdir -p deep && cd deep && for n in $(seq 300); do mkdir -p a/a/a/a/a && cd a/a/a/a/a || exit; done"
+    part = "a/" * 250
+    deep = f"mkdir deep && cd deep && for n in 1 2 3 4 5 6; do mkdir -p {part} && cd {part} || exit; done"
     subprocess.run(deep, shell=True, cwd=work_directory.directory, check=True)
     work_directory.clear()
     assert list(work_directory.directory.iterdir()) == []

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ccswarm.servers.mcp.toolsets.orchestre.repository.git import history
@@ -17,7 +17,6 @@ from ccswarm.servers.mcp.toolsets.orchestre.repository.manifests import READERS,
 from ccswarm.servers.mcp.toolsets.orchestre.repository.survey import count_files, look
 from ccswarm.servers.mcp.toolsets.orchestre.repository.tree import MOST_DEPTH, Tree
 from tests.ccswarm.support.orchestre_trees import MIXED, NODE, PYTHON, RUST, committed, made
-from tests.conftest import BY_CHANCE
 
 
 def left_out(facts: dict[str, Any]) -> dict[str, int]:
@@ -142,30 +141,34 @@ def test_build_files_may_hold_anything(name: str, text: str) -> None:
     assert (manifest.path, manifest.directory) == (f"some/{name}", "some")
 
 
-@settings(max_examples=25, suppress_health_check=[*BY_CHANCE, HealthCheck.function_scoped_fixture])
-@given(
-    files=st.dictionaries(
-        st.from_regex(r"\A(?:[a-z.]{1,3}/){0,2}[a-z]{1,3}\.(?:py|rs|json|md|toml|zzz)\Z"),
-        st.binary(max_size=200),
-        max_size=8,
+@pytest.mark.parametrize("examples", [5, pytest.param(25, marks=pytest.mark.torture)])
+def test_any_tree_is_counted_whole(tmp_path: Path, examples: int) -> None:
+    @settings(max_examples=examples)
+    @given(
+        files=st.dictionaries(
+            st.from_regex(r"\A(?:[a-z.]{1,3}/){0,2}[a-z]{1,3}\.(?:py|rs|json|md|toml|zzz)\Z"),
+            st.binary(max_size=200),
+            max_size=8,
+        )
     )
-)
-def test_any_tree_is_counted_whole(tmp_path: Path, files: dict[str, bytes]) -> None:
-    root = tmp_path / f"tree{time.monotonic_ns()}"
-    root.mkdir()
-    for name, data in files.items():
-        if not any(part in (".", "..", "...") for part in name.split("/")):
-            try:
-                made(root, {name: data})
-            except (NotADirectoryError, IsADirectoryError, FileExistsError):
-                continue
-    facts = count_files(Tree(root))
-    real = [one for one in root.rglob("*") if one.is_file()]
-    assert facts["files"] + sum(left_out(facts).values()) >= len(real)
-    assert facts["lines"] == sum(
-        one["lines"] for one in facts["languages"] if one["share"] or one["name"] in "PythonRust"
-    )
-    json.dumps(facts)
+    def tried(files: dict[str, bytes]) -> None:
+        root = tmp_path / f"tree{time.monotonic_ns()}"
+        root.mkdir()
+        for name, data in files.items():
+            if not any(part in (".", "..", "...") for part in name.split("/")):
+                try:
+                    made(root, {name: data})
+                except (NotADirectoryError, IsADirectoryError, FileExistsError):
+                    continue
+        facts = count_files(Tree(root))
+        real = [one for one in root.rglob("*") if one.is_file()]
+        assert facts["files"] + sum(left_out(facts).values()) >= len(real)
+        assert facts["lines"] == sum(
+            one["lines"] for one in facts["languages"] if one["share"] or one["name"] in "PythonRust"
+        )
+        json.dumps(facts)
+
+    tried()
 
 
 @pytest.mark.anyio
