@@ -12,6 +12,11 @@ from tests.ai_session.escape.session import Refused, Session
 
 CRITICAL = [case for case in ATTACKS if case.severity == "critical"]
 UNBOXED, BOXED = SETTINGS[:2]
+DAILY = {
+    *("append-bashrc", "through-proc-root", "own-audit-log", "git-config", "link-for-git", "ssh-key"),
+    *("environments-of-others", "kill-one", "read-memory", "abstract-socket", "own-daemon", "dev-tcp"),
+}
+"""Of each group some."""
 
 
 def test_there_are_enough_cases_and_each_has_its_name() -> None:
@@ -19,6 +24,8 @@ def test_there_are_enough_cases_and_each_has_its_name() -> None:
     assert len(WORKS) >= 18
     names = Counter(case.name for case in (*ATTACKS, *WORKS))
     assert [name for name, count in names.items() if count > 1] == []
+    daily = [case for case in CRITICAL if case.name in DAILY]
+    assert (len(daily), {case.group for case in daily}) == (len(DAILY), {case.group for case in CRITICAL})
 
 
 def test_the_page_is_of_these_cases_and_its_sums_are_right() -> None:
@@ -42,8 +49,11 @@ def test_critical_attacks_succeed_without_a_box() -> None:
     assert set(outcome.escaped) == {case.name for case in outcome.attacks}, outcome.notes
 
 
-def test_no_critical_attack_gets_out_of_a_box() -> None:
-    outcome = battery.run(BOXED, CRITICAL, ())
+@pytest.mark.parametrize(
+    "names", [pytest.param(DAILY, id="some"), pytest.param(set(), id="all", marks=pytest.mark.torture)]
+)
+def test_no_critical_attack_gets_out_of_a_box(names: set[str]) -> None:
+    outcome = battery.run(BOXED, [case for case in CRITICAL if not names or case.name in names], ())
     assert outcome.escaped + outcome.lost == [], outcome.notes
 
 

@@ -15,7 +15,7 @@ keys     pairs of an event and what is typed at it: "running", "foreground" (ano
          "reading" (a program waits for input), "text:…" (it was printed)
 start    the start file of the shell, for which more commands are tried; ``named`` says what it does
 needs    a path below ``@REAL@`` without which there is nothing to try
-failed   true: it once failed, and is tried each time, as are contract/recovery_cases.py
+failed   true: it once failed; `make test` tries some of each kind and shell, and all of contract/recovery_cases.py
 """
 
 from __future__ import annotations

@@ -55,12 +55,19 @@ async def test_every_case(manager: SessionManager, kind: str, shell: str) -> Non
     await try_all(manager, chosen)
 
 
+FAILED = {
+    (kind, shell): chosen
+    for kind in KINDS
+    for shell in EVERY_SHELL
+    if (chosen := [case for case in ALL if case.failed and (case.kind, case.shell) == (kind, shell)])
+}
+
+
 @pytest.mark.corners
 @pytest.mark.either("manager")
-@pytest.mark.parametrize("shell", EVERY_SHELL)
-async def test_cases_that_once_failed(manager: SessionManager, shell: str) -> None:
-    chosen = [case for case in ALL if case.failed and case.shell == shell]
-    await try_all(manager, chosen)
+@pytest.mark.parametrize(("kind", "shell"), FAILED)
+async def test_cases_that_once_failed(manager: SessionManager, kind: str, shell: str) -> None:
+    await try_all(manager, FAILED[kind, shell])
 
 
 def test_there_are_enough_of_every_kind_and_each_says_why() -> None:
