@@ -67,6 +67,7 @@ def killed(directory: Path, name: str, after: int) -> list[list[str]]:
     return [line.decode().split() for line in said if line.endswith(b"\n")]
 
 
+@pytest.mark.torture  # unit/audit: test_files.py cuts it anywhere, test_log.py has calls left open
 @pytest.mark.parametrize(
     "rounds", [pytest.param(FEW, id="few"), pytest.param(MANY, id="many", marks=pytest.mark.torture)]
 )

@@ -127,6 +127,7 @@ def test_the_outer_process_of_the_box(workspace: Path, backend: str, rounds: int
     each_round(workspace, backend, rounds, lambda one: ended(one, one.pid))
 
 
+@pytest.mark.torture  # test_workspace_protection.py: nothing is left whatever was killed
 @pytest.mark.either("backend")
 @pytest.mark.parametrize("rounds", ROUNDS)
 @pytest.mark.parametrize("backend", BACKENDS)

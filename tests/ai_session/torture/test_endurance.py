@@ -159,6 +159,7 @@ def test_one_command_prints_more_than_is_kept(backend: str, lines: int) -> None:
         assert client.call("execute_command", session_id="flood", command="echo on").structured["output"] == "on\n"
 
 
+@pytest.mark.torture  # test_daemon.py: connections leave nothing behind
 @pytest.mark.parametrize("count", amounts(45, 1000, 300))
 def test_clients_come_and_go(count: int) -> None:
     """A third leaves after an answer, a third in the middle of a call, a third without a word."""
@@ -184,6 +185,7 @@ def test_clients_come_and_go(count: int) -> None:
         check_nothing_is_left(client, before, held)
 
 
+@pytest.mark.torture  # test_kills.py: stop leaves no orphan; test_pty_child.py: failed starts leak nothing
 @pytest.mark.parametrize("count", amounts(4, 500, 900))
 def test_sessions_are_created_and_closed(count: int) -> None:
     """``count`` on each backend."""

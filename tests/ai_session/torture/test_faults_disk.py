@@ -72,6 +72,7 @@ def works(client: Caller, backend: str, session: str) -> None:
     client.ok("close_session", session_id="next")
 
 
+@pytest.mark.torture  # unit/audit: test_log.py, test_files.py; terminal/test_log.py
 @pytest.mark.either("backend")
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_while_the_disk_is_full_only_beginning_is_refused(small: Machine, gate: Path, backend: str) -> None:

@@ -21,8 +21,8 @@ AT_ONCE_SECONDS = 0.25
 LONG_SECONDS = 20.0
 
 EVERY = [(backend, kind) for backend in plugins.names("ai_session.backends") for kind in ALL]
-SOME = [("pty", "marks"), ("tmux", "120 MB line")]
-MORE = [pytest.param(*case, marks=pytest.mark.torture) for case in (("pty", "csi"), ("tmux", "marks"))]
+DAILY = ("pty", "marks")
+MORE = [("tmux", "120 MB line"), ("pty", "csi"), ("tmux", "marks")]
 
 
 @pytest.fixture(autouse=True)
@@ -74,7 +74,9 @@ class Flood:
         assert made["state"] == "ready"
 
 
-@pytest.mark.parametrize(("backend", "kind"), [*SOME, *MORE])
+@pytest.mark.parametrize(
+    ("backend", "kind"), [DAILY, *(pytest.param(*case, marks=pytest.mark.torture) for case in MORE)]
+)
 def test_others_are_answered_during_a_flood(backend: str, kind: str) -> None:
     with daemon(), connect() as client:
         flood = Flood(client, backend, kind)

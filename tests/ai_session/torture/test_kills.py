@@ -39,6 +39,7 @@ def each_round(backend: str, rounds: int, judge: Callable[[Round, list[int]], No
                 assert answer["output"] == "kept\n", answer
 
 
+@pytest.mark.torture  # test_backend_survival.py, contract/sessions/test_recovery.py
 @pytest.mark.either("backend")
 @pytest.mark.parametrize("rounds", ROUNDS)
 @pytest.mark.parametrize("backend", ["pty", "tmux"])
@@ -86,6 +87,7 @@ def test_holder_then_daemon_are_killed(rounds: int) -> None:
     each_round("pty", rounds, judge, HOLDER)
 
 
+@pytest.mark.torture  # test_faults.py: the working directory is removed kills one
 @pytest.mark.either("backend")
 @pytest.mark.parametrize("rounds", ROUNDS)
 @pytest.mark.parametrize("backend", ["pty", "tmux"])
@@ -103,6 +105,7 @@ def test_the_shell_is_killed(backend: str, rounds: int) -> None:
     each_round(backend, rounds, judge)
 
 
+@pytest.mark.torture  # test_tmux_backend.py
 @pytest.mark.parametrize("rounds", ROUNDS)
 def test_the_tmux_server_is_killed(rounds: int) -> None:
     def judge(one: Round, pids: list[int]) -> None:

@@ -125,6 +125,7 @@ async def run_random(manager: SessionManager, shell: str, count: int, seed: int)
             await manager.create(request)
 
 
+@pytest.mark.torture  # contract/sessions/test_semantics.py has commands of every kind
 @pytest.mark.parametrize("shell", first(("bash", "zsh", "dash", "fish"), "bash"))
 @pytest.mark.anyio
 @pytest.mark.either("backend")
