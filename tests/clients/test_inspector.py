@@ -62,6 +62,7 @@ def test_calls_of_several_runs_share_a_session(sharer: Person, era: str) -> None
     assert "exit code 3" in result["content"][0]["text"]
 
 
+@pytest.mark.torture  # test_node_sdk.py: a caller's mistake is a result
 def test_a_tool_s_error_is_the_inspector_s_exit_code(sharer: Person, era: str) -> None:
     status, result, complaints = call(sharer, era, "execute_command", session_id="nowhere", command="true")
     assert status == TOOL_ERROR

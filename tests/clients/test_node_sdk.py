@@ -71,6 +71,7 @@ def test_output_and_exit_code(sdk: Sdk) -> None:
     assert block["text"].endswith("]\n42\n")
 
 
+@pytest.mark.either("connected")
 def test_text_of_every_kind_arrives(sdk: Sdk) -> None:
     facts = sdk.facts("execute_command", session_id="sdk", command=f"printf '%s\\n' '{UNICODE}'")
     assert facts["output"] == UNICODE + "\n"
@@ -79,6 +80,7 @@ def test_text_of_every_kind_arrives(sdk: Sdk) -> None:
     assert set(broken["output"][1:-2]) == {"\ufffd"}
 
 
+@pytest.mark.either("connected")
 def test_timeout_then_reading_then_interrupt(sdk: Sdk) -> None:
     facts = sdk.facts("execute_command", session_id="sdk", command="echo begun; sleep 1000", timeout_seconds=0)
     assert facts["status"] == "running"
@@ -91,6 +93,7 @@ def test_timeout_then_reading_then_interrupt(sdk: Sdk) -> None:
     assert facts["output"].startswith("begun\n")
 
 
+@pytest.mark.either("connected")
 def test_big_output_is_cut_and_can_be_read_on(sdk: Sdk) -> None:
     whole = "".join(f"{number}\n" for number in range(1, 60_001))
     facts = sdk.facts("execute_command", session_id="sdk", command="seq 1 60000")
@@ -106,11 +109,13 @@ def test_big_output_is_cut_and_can_be_read_on(sdk: Sdk) -> None:
     assert whole.endswith(read)
 
 
+@pytest.mark.either("connected")
 def test_a_result_of_200_000_characters_passes(sdk: Sdk) -> None:
     facts = sdk.facts("execute_command", session_id="sdk", command="seq 1 35000", max_output_chars=200_000)
     assert facts["output"] == "".join(f"{number}\n" for number in range(1, 35_001))
 
 
+@pytest.mark.either("connected")
 def test_a_caller_s_mistake_is_a_result_that_says_what_to_do(sdk: Sdk) -> None:
     missing = sdk.call("execute_command", session_id="nowhere", command="true")
     assert missing["isError"]
@@ -124,6 +129,7 @@ def test_a_caller_s_mistake_is_a_result_that_says_what_to_do(sdk: Sdk) -> None:
     assert "execute_command" in unknown["thrown"]
 
 
+@pytest.mark.either("connected")
 def test_a_call_given_up_leaves_the_command_alone(sdk: Sdk, home: Path) -> None:
     started = home / "started"
     given_up = sdk.call(
