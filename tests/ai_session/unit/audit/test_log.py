@@ -221,7 +221,7 @@ async def test_whoever_waits_while_the_log_is_closed_is_let_go(audit: AuditLog, 
 
 
 async def test_segments_carry_the_chain_on_and_the_old_ones_expire_with_a_signed_tombstone(home: Path) -> None:
-    audit = AuditLog(home / "audit", segment_bytes=1 << 16, retain_days=365)
+    audit = AuditLog(home / "audit", segment_bytes=1 << 14, retain_days=365)
     seen: list[tuple[int, str]] = []
     while len(segments(home / "audit")) < 4:
         seen.append(audit.end(await audit.begin("call", ME, "sample", {"name": "n" * 200}), "ok"))

@@ -58,7 +58,7 @@ def test_failed_starts_leak_nothing(keeper: Keeper) -> None:
     (keeper.runtime / "file").touch()
     owner = keeper.own()
     before = count_descriptors(owner)
-    for _ in range(5):
+    for _ in range(2):
         assert owner.spawn("a", "true", cwd="/absent")["error"]["kind"] == "directory"
         assert owner.spawn("a", "true", argv=["/absent"])["error"]["kind"] == "exec"
         assert owner.spawn("a", "true", argv=[str(keeper.runtime / "file")])["error"]["kind"] == "exec"

@@ -102,7 +102,7 @@ def lines(draw: st.DrawFn) -> tuple[tuple[str, ...], list[str]]:
     return name, draw(st.lists(word, max_size=6))
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(lines())
 def test_a_line_means_what_typer_takes_it_for(line: tuple[tuple[str, ...], list[str]]) -> None:
     name, words = line

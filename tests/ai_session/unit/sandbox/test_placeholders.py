@@ -231,7 +231,7 @@ def test_a_process_killed_between_put_and_drop(scene: Scene) -> None:
 def test_many_processes_at_once(scene: Scene) -> None:
     """Each puts and drops; what the last one leaves is nothing."""
     pids: list[int] = []
-    for number in range(8):
+    for number in range(4):
         pid = os.fork()
         if pid == 0:
             try:
@@ -242,7 +242,7 @@ def test_many_processes_at_once(scene: Scene) -> None:
                 os._exit(1)
             os._exit(0)
         pids.append(pid)
-    assert [os.waitpid(pid, 0)[1] for pid in pids] == [0] * 8
+    assert [os.waitpid(pid, 0)[1] for pid in pids] == [0] * 4
     assert (scene.there(), scene.ledger()) == (set(), 0)
 
 

@@ -90,6 +90,7 @@ def runs(script: str, folder: Path) -> None:
     assert code == 0, errors
 
 
+@pytest.mark.corners
 @pytest.mark.parametrize("spot", SPOTS)
 @pytest.mark.parametrize("plant", PLANTS, ids=lambda plant: plant.__name__)
 def test_nothing_in_a_repository_keeps_anybody_waiting(repository: Path, spot: str, plant: Plant) -> None:
@@ -256,6 +257,7 @@ def test_a_directory_of_too_many_names_is_left_and_said(tmp_path: Path) -> None:
     assert ("unseen", "many") in found_in(workspace)
 
 
+@pytest.mark.corners
 @pytest.mark.parametrize("top", ["", "many/"])
 @pytest.mark.parametrize("open_to_writing", [False, True])
 def test_too_many_settings_in_one_directory_are_said(tmp_path: Path, top: str, open_to_writing: bool) -> None:

@@ -118,7 +118,15 @@ ASKING: list[tuple[str, str, str, InputMode]] = [
 ]
 
 
-@pytest.mark.parametrize(("shell", "command", "name", "mode"), ASKING, ids=[f"{a[0]}: {a[1][-30:]}" for a in ASKING])
+DAILY = ("read -r x", "read -rs x", "read -rn1 x", "x=$(cat)", "cat | cat", "sleep 600 & cat", "vim -u NONE")
+"""One for each way of waiting; in each shell those that it has."""
+
+
+@pytest.mark.parametrize(
+    ("shell", "command", "name", "mode"),
+    [pytest.param(*one, marks=() if one[1] in DAILY else pytest.mark.torture) for one in ASKING],
+    ids=[f"{one[0]}: {one[1][-30:]}" for one in ASKING],
+)
 def test_a_program_that_waits_for_the_terminal_is_seen(
     shell: str, command: str, name: str, mode: InputMode, tmp_path: Path
 ) -> None:
@@ -161,7 +169,7 @@ def test_who_has_ended_does_not_ask(wait: str, bash: Console, tmp_path: Path) ->
         ("sleep 600", "sleep"),
         ("(sleep 600; read -r x)", "sleep"),
         ("stty -icanon; sleep 600", "sleep"),
-        ("yes >/dev/null", "yes"),
+        pytest.param("yes >/dev/null", "yes", marks=pytest.mark.torture),
         ("wc -l /dev/zero", "wc"),
         ("mkfifo f; cat f", "cat"),
         ("sleep 600 | cat", "cat"),

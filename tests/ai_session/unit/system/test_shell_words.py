@@ -247,6 +247,7 @@ CALLS = (
 @pytest.mark.parametrize(
     "shell", [("bash",), ("dash",), ("zsh", "-f"), ("fish", "--no-config")], ids=lambda argv: argv[0]
 )
+@pytest.mark.either("shell")
 @given(lines=st.lists(CALLS, min_size=10, max_size=40))
 @settings(
     deadline=None,

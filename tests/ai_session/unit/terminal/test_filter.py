@@ -73,6 +73,7 @@ def generated() -> Iterator[bytes]:
 
 
 @WAYS
+@pytest.mark.either("live")
 def test_of_every_sequence_only_what_draws_gets_through(live: bool) -> None:
     for data in generated():
         shown = whole(b"a" + data + b"b", live=live)
@@ -147,18 +148,18 @@ def test_what_went_through_is_undone_by_leaving() -> None:
 
 
 def test_it_is_fast_enough_to_watch_a_flood() -> None:
-    text = b"\x1b[38;5;12mword\x1b[0m and more of the line\r\n" * 10_000
+    text = b"\x1b[38;5;12mword\x1b[0m and more of the line\r\n" * 2_500
     assert whole(text, live=True) == text
-    once_within(0.7, lambda: computing_seconds(lambda: whole(text, live=True)))
-    once_within(0.5, lambda: computing_seconds(lambda: whole(b"plain text\r\n" * 200_000)))
+    once_within(0.175, lambda: computing_seconds(lambda: whole(text, live=True)))
+    once_within(0.125, lambda: computing_seconds(lambda: whole(b"plain text\r\n" * 50_000)))
     for hostile in (
-        b"\x1b[" * 200_000,
-        b"\x1b]" * 200_000,
-        b"\x1b" * 400_000,
-        b"\x1b]" + b"0;" * 200_000,
-        b"\x1b " * 200_000,
+        b"\x1b[" * 50_000,
+        b"\x1b]" * 50_000,
+        b"\x1b" * 100_000,
+        b"\x1b]" + b"0;" * 50_000,
+        b"\x1b " * 50_000,
     ):
-        once_within(2.0, lambda hostile=hostile: computing_seconds(lambda: whole(hostile)))
+        once_within(0.5, lambda hostile=hostile: computing_seconds(lambda: whole(hostile)))
 
 
 def test_the_second_judge_is_one() -> None:

@@ -238,7 +238,7 @@ def committed(path: Path) -> int:
     return int.from_bytes(path.read_bytes(), "little") if path.exists() else 0
 
 
-@pytest.mark.parametrize("kills", [6, pytest.param(30, marks=pytest.mark.torture)])
+@pytest.mark.parametrize("kills", [2, pytest.param(30, marks=pytest.mark.torture)])
 def test_a_killed_reader_loses_nothing(tmp_path: Path, kills: int) -> None:
     path, text = tmp_path / "log", numbers(kills * 35_000)
     (tmp_path / "text").write_bytes(text)

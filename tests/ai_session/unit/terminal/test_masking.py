@@ -78,7 +78,7 @@ def test_what_is_left_of_a_secret_where_output_is_kept_no_further_back_is_hidden
         assert hiding.labelled(clean(piece)) == "\na line\n"
 
 
-@pytest.mark.parametrize("dress", [str, coloured])
+@pytest.mark.parametrize("dress", [pytest.param(str, marks=pytest.mark.torture), coloured])
 def test_output_that_comes_in_drops_tells_no_beginning_of_a_secret(home: Path, dress: type) -> None:
     """Whoever reads each time a few bytes have come sees no more than who reads all at the end."""
     masking = Masking(home / "redaction.key", ["MY_*"], [])

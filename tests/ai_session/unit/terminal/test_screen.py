@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from ai_session.system.turns import finished
 from ai_session.terminal.screen import QUERY_TAIL_BYTES, UNREAD_BYTES, Screen, has_query
+from tests.support.products import first
 
 RECORDINGS = {
     path.stem: path.read_bytes() for path in (Path(__file__).parents[3] / "data" / "recordings").glob("*.raw")
@@ -235,7 +236,7 @@ LONG: dict[str, Callable[[], bytes]] = {
 }
 
 
-@pytest.mark.parametrize("name", LONG)
+@pytest.mark.parametrize("name", first(LONG, "program begun just now", "progress", "wide text"))
 def test_far_behind_only_the_end_is_drawn(name: str) -> None:
     log, screen = Log(LONG[name]()), Screen(24, 80)
     finished(screen.catch_up(log.read, 0, len(log.data)))

@@ -201,8 +201,8 @@ def test_members_are_where_they_are(data: dict[str, Any], indent: int) -> None:
 @pytest.mark.parametrize("unit", ["(/[", "'\\'\\'", "`${", "import\n", "a/ ", "const a:", "/*", "[", "{"])
 def test_long_files_take_no_more_time_than_their_length(home: Path, unit: str) -> None:
     """The bound of the test run is far away where this holds, and far too near where it does not."""
-    text = "import express from 'express';\nconst app = express();\n" + unit * (120_000 // len(unit))
-    root = laid({"server.ts": text, "x.json": unit * 200_000, "package.json": "[" * 200_000})
+    text = "import express from 'express';\nconst app = express();\n" + unit * (40_000 // len(unit))
+    root = laid({"server.ts": text, "x.json": unit * 60_000, "package.json": "[" * 60_000})
     with Tree(str(root)) as tree:
         propose(tree, framework("express"), survey(tree), Profile(), no)
         edits = [{"filepath": "x.json", "strategy": "append", "payload": {"code": unit}}]
