@@ -60,11 +60,11 @@ def calls_at_import(tree: ast.Module) -> Iterator[str]:
 
 def test_no_module_takes_what_belongs_to_one_process_when_it_is_imported() -> None:
     """The processes that run the tests are forked from the one that has imported them, and would share it."""
-    named = re.compile(rf"\b(?:{'|'.join(OF_A_PROCESS)})\b")
+    named = re.compile(rf"\b(?:{'|'.join(OF_A_PROCESS)})\s*\(")
     shared = {
         f"{path.relative_to(HERE)}: {name}"
         for path in HERE.rglob("*.py")
-        if named.search(source := path.read_text())  # few have such a name at all; only these are parsed
+        if named.search(source := path.read_text())  # few call one at all; only these are parsed
         for name in calls_at_import(ast.parse(source))
         if name in OF_A_PROCESS
     }

@@ -69,6 +69,7 @@ def test_wheel_holds_the_documentation_as_it_is(wheel: Path) -> None:
     assert sum(info.compress_size for info in held.values()) < 800_000
 
 
+@pytest.mark.torture  # what is in it: above; test_packaging_release.py starts a server from the bundle
 def test_unpacked_wheel_runs(wheel: Path, tmp_path: Path) -> None:
     zipfile.ZipFile(wheel).extractall(tmp_path)
     for package in (LEAF, *PACKAGES):
@@ -84,6 +85,7 @@ def test_unpacked_wheel_runs(wheel: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("script", [name for name in PROJECT["scripts"] if name.replace("-", "_") in PACKAGES])
+@pytest.mark.either("script")
 def test_commands_say_version_and_help(script: str) -> None:
     module, _, function = PROJECT["scripts"][script].partition(":")
     assert callable(getattr(import_module(module), function))
@@ -118,6 +120,7 @@ def hidden(package: str) -> str:
     return f"import sys; sys.modules.update(dict.fromkeys({sorted(set(PACKAGES) - {package})!r}))\n"
 
 
+@pytest.mark.torture  # test_architecture.py: packages do not know each other
 @pytest.mark.parametrize("package", first([LEAF, *PACKAGES], LEAF))  # what is imported: test_architecture.py
 def test_every_module_imports_without_the_other_package(package: str) -> None:
     modules = [name.removesuffix(".py").replace("/", ".") for name in sources(package) if name.endswith(".py")]
@@ -126,6 +129,7 @@ def test_every_module_imports_without_the_other_package(package: str) -> None:
     assert ran.returncode == 0, ran.stderr
 
 
+@pytest.mark.either("package")
 @pytest.mark.parametrize("package", PACKAGES)
 def test_tests_of_a_package_import_nothing_of_the_other(package: str) -> None:
     """Nor does what they import of the tests; so they are found and run where only their package is."""

@@ -80,6 +80,7 @@ def test_bash(program: str, home: Path) -> None:
         shell.expect_exact(f"{program} {verb} ")
 
 
+@pytest.mark.torture  # test_bash has the same words completed
 @pytest.mark.either("program")
 def test_zsh(program: str, home: Path) -> None:
     file = installed("zsh", program, home)

@@ -205,6 +205,7 @@ def test_the_bundle_s_server_works_in_the_chosen_folder(bundle: Path, manifest: 
     assert facts["tools"] == {tool["name"] for tool in manifest["tools"]}
 
 
+@pytest.mark.torture  # a folder that was not chosen; above the server works in one that was
 def test_the_bundle_is_no_workspace(bundle: Path, home: Path) -> None:
     facts = started(bundle, home, "${user_config.workspace}")
     assert not Path(facts["working_directory"]).is_relative_to(bundle)
