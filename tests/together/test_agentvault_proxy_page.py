@@ -8,6 +8,8 @@ import re
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from tests.ccswarm.support.a2a_standard_server import served
 from tests.ccswarm.support.a2a_vault_server import IDS, JSON, Vault, client
 from tests.ccswarm.support.runs import RunVerbs
@@ -68,6 +70,7 @@ def test_the_conversation_is_as_the_page_has_it(homes: Path) -> None:
                     assert [plain(one, ours) for one in found] == [plain(one, {}) for one in shown], asked
 
 
+@pytest.mark.torture  # test_a2a_vault.py: a server of the configuration
 def test_what_one_task_opens_the_next_one_finds(homes: Path) -> None:
     agent = '[[agents]]\nname = "proxy"\ngrants = ["ai-session.*"]\n'
     with open_swarm_home(homes, QUICK + AI_SESSION + agent, UNBOXED) as swarm_home:

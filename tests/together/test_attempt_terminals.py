@@ -87,6 +87,7 @@ def sessions(swarm_home: SwarmHome) -> list[str]:
     return [f"{one['name']} {one['state']}" for one in json.loads(said)]
 
 
+@pytest.mark.torture  # unit/swarm/test_attempt_terminals.py; below Ctrl-C
 @pytest.mark.parametrize("how", first(("cancel", "pause", "budget"), "cancel"))
 async def test_no_command_of_a_run_that_was_stopped_goes_on(swarm_home: SwarmHome, how: str) -> None:
     text = BEAT.replace('agent = "ada"', 'agent = "ada"\nbudget = { seconds = 8 }') if how == "budget" else BEAT
@@ -121,6 +122,7 @@ def test_ctrl_c_leaves_no_command_running(swarm_home: SwarmHome) -> None:
     assert sessions(swarm_home) == ["work ready"], said
 
 
+@pytest.mark.torture  # test_cli_run.py has it without terminals
 def test_a_second_ctrl_c_ends_at_once_and_a_process_in_the_background_pauses_the_run(swarm_home: SwarmHome) -> None:
     plan, needle = swarm_home.home / "beat.toml", re.escape(os.fsencode(swarm_home.home))
     plan.write_text(BEAT)
@@ -149,6 +151,7 @@ def test_a_second_ctrl_c_ends_at_once_and_a_process_in_the_background_pauses_the
     assert '"paused"' in asyncio.run(verb(swarm_home, "runs", "list", "--json"))
 
 
+@pytest.mark.torture  # unit/swarm/test_attempt_terminals.py
 async def test_what_runs_left_whose_worker_was_killed_is_ended_by_cancel_clean_and_the_next_run(
     swarm_home: SwarmHome,
 ) -> None:

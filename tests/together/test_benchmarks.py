@@ -23,13 +23,8 @@ def run(home: Path, *words: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True, check=False)
 
 
-DAILY = ("gate",)
-"""The rest is minutes, and torture; that each can be loaded is seen every time."""
-
-
-@pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=() if name in DAILY else pytest.mark.torture) for name in ALL]
-)
+@pytest.mark.torture  # minutes; below each is loaded, and the audit log's run
+@pytest.mark.parametrize("name", ALL)
 def test_it_runs(home: Path, name: str) -> None:
     ran = run(home, "--tiny", name)
     assert (ran.returncode, ran.stderr) == (0, "")

@@ -119,6 +119,7 @@ def test_a_configuration_that_an_agent_plants_is_not_used_by_the_server_that_run
     unharmed(swarm_home)
 
 
+@pytest.mark.torture  # test_cli_trust.py: what was planted before the first use displaces nothing
 def test_a_configuration_planted_where_ccswarm_was_never_started_is_not_used(
     swarm_home: SwarmHome, verbs: RunVerbs
 ) -> None:
@@ -161,6 +162,7 @@ def test_a_server_that_an_agent_rewrites_is_not_started(swarm_home: SwarmHome, v
     unharmed(swarm_home)
 
 
+@pytest.mark.torture  # test_protected_paths.py has its names; below a record in a box
 def test_a_configuration_that_is_there_cannot_be_written_in_a_box(swarm_home: SwarmHome, verbs: RunVerbs) -> None:
     for name in ("ccswarm.toml", "deep/down/ccswarm.toml"):
         (swarm_home.project / name).parent.mkdir(parents=True, exist_ok=True)
@@ -178,6 +180,7 @@ def test_a_configuration_that_is_there_cannot_be_written_in_a_box(swarm_home: Sw
     unharmed(swarm_home)
 
 
+@pytest.mark.torture  # test_cli_trust.py: a run that failed is not done again
 def test_the_plan_of_a_run_that_goes_on_is_rewritten_by_its_agent(swarm_home: SwarmHome, verbs: RunVerbs) -> None:
     """Whatever it is called: what its servers are, and what is done when it is resumed, stays as the person had it."""
     file = swarm_home.project / "work.toml"
@@ -219,7 +222,17 @@ def test_no_record_can_be_seen_or_written_in_a_box(swarm_home: SwarmHome, verbs:
     unharmed(swarm_home)
 
 
-def test_outside_of_a_box_an_agent_agrees_to_nothing_for_the_person(homes: Path) -> None:
+WAYS = [
+    "setsid -w env -u AI_SESSION_ID {cli} trust --yes >> said 2>&1; true",
+    "{cli} trust --yes >> said 2>&1; true",
+    "{cli} trust --yes ccswarm.toml >> said 2>&1; true",
+    "env -u AI_SESSION_ID {cli} trust --yes >> said 2>&1; true",
+    "env -i HOME=$HOME PATH=$PATH {cli} trust --yes --json >> said; true",
+]
+
+
+@pytest.mark.parametrize("ways", [pytest.param(1, id="one"), pytest.param(len(WAYS), marks=pytest.mark.torture)])
+def test_outside_of_a_box_an_agent_agrees_to_nothing_for_the_person(homes: Path, ways: int) -> None:
     with (
         open_swarm_home(homes, CREW, UNBOXED) as swarm_home,
         environment({**os.environ, "PYTHONPATH": str(ROOT)}),
@@ -232,11 +245,7 @@ def test_outside_of_a_box_an_agent_agrees_to_nothing_for_the_person(homes: Path)
         before = trust_records(swarm_home)
         text = plan(
             writes(evil(swarm_home), "ccswarm.toml"),
-            f"{CLI} trust --yes > said 2>&1; true",
-            f"{CLI} trust --yes ccswarm.toml >> said 2>&1; true",
-            f"env -u AI_SESSION_ID {CLI} trust --yes >> said 2>&1; true",
-            f"env -i HOME=$HOME PATH=$PATH {CLI} trust --yes --json >> said; true",
-            f"setsid -w env -u AI_SESSION_ID {CLI} trust --yes >> said 2>&1; true",
+            *(way.format(cli=CLI) for way in WAYS[:ways]),
             f"script -qec 'env -u AI_SESSION_ID {CLI} tools' /dev/null >> typed < /dev/null; true",
         )
         (swarm_home.home / "plan.json").write_text(text)
@@ -249,7 +258,7 @@ def test_outside_of_a_box_an_agent_agrees_to_nothing_for_the_person(homes: Path)
             str(swarm_home.project),
         )
         said = (swarm_home.project / "said").read_text()
-        assert said.count("inside a session of ai-session a person's agreement is not accepted") == 5, said
+        assert said.count("inside a session of ai-session a person's agreement is not accepted") == ways, said
         assert "use it?" not in (swarm_home.project / "typed").read_text()
         assert "config_changed" in (swarm_home.project / "typed").read_text()
         after = trust_records(swarm_home)

@@ -96,6 +96,30 @@ def accept(page: Page) -> None:
     page.press("y")
 
 
+def test_a_run_is_watched_and_its_work_accepted(browser: Browser, daemon_home: Path) -> None:
+    shop = Shop(daemon_home, work("api", "ada", f"echo done {LINES} >'{HOSTILE}.txt'", f'text = "Write {HOSTILE}"'))
+    with console(daemon_home) as here, shop.running():
+        page = signed_in(browser, here)
+        page.press("3")
+        page.shows("release-24")
+        page.press("j", "Enter")
+        page.wait("document.querySelector('.node')")
+        page.wait("document.title === '(1) ai-session'")
+        page.press("1")
+        shown = page.shows("+done")
+        assert r"<img src=x onerror=window.pwned=1>\u202egnp.exe" in shown
+        accept(page)
+        page.shows("Nothing waits for your answer.")
+        page.press("3")
+        page.wait("document.querySelector('.runs .tag')?.textContent === 'done'")
+        assert (shop.project / f"{HOSTILE}.txt").read_text().startswith("done ")
+        listed = forked.run("ai_session", ["top"], cwd=daemon_home, env=living_in(daemon_home))
+        assert listed[1].decode().split("\t")[:2] == ["release-24", "succeeded"]
+        nothing_happened(page)
+        page.close()
+
+
+@pytest.mark.torture  # above the same with one task, and without the log of calls
 def test_a_whole_job_by_the_console_alone(browser: Browser, daemon_home: Path) -> None:
     go = daemon_home / "go"
     os.mkfifo(go)

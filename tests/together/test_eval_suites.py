@@ -184,6 +184,7 @@ def test_suites_are_proven_and_repositories_kept(verbs: RunVerbs) -> None:
     shutil.rmtree(kept[1])
 
 
+@pytest.mark.torture  # test_cli_run.py has it of a run
 def test_what_the_tools_make_impossible_is_told_before_anything_starts(verbs: RunVerbs) -> None:
     text = case("one", "true", 'steps = [{ id = "a", tool = "ai-session.execute_comand" }]')
     error = verbs.json("eval", suite(verbs, text), code=2)["error"]

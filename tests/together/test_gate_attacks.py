@@ -126,6 +126,7 @@ async def test_by_the_program_that_thinks_for_an_agent(swarm_home: SwarmHome, ga
     unharmed(swarm_home)
 
 
+@pytest.mark.torture  # test_gates.py: who hands on what was handed on
 @pytest.mark.parametrize("gates", first(GATES, "command"))
 async def test_by_a_delegate_of_a_delegate(swarm_home: SwarmHome, gates: str) -> None:
     again = {"id": "again", "tool": "swarm.delegate", "args": {"tasks": [{**hidden(GATES[gates]), "agent": "ada"}]}}
@@ -182,6 +183,7 @@ TELEMETRY = '[telemetry]\nendpoint = "http://127.0.0.1:9"\n'
         ("[swarm.budget]\ncalls = 5\n", "[swarm] budget can only be set in the person's configuration"),
     ],
 )
+@pytest.mark.either("more")
 def test_a_clients_plan_says_nothing_that_is_the_persons_not_even_the_same(
     swarm_home: SwarmHome, more: str, reported: str
 ) -> None:
@@ -211,6 +213,7 @@ def test_a_client_has_commands_run_by_who_may_and_as_that_agent(swarm_home: Swar
     assert swarm_home.joined().problems == []
 
 
+@pytest.mark.torture  # test_gates.py: no gate names a tool but the person's
 def test_what_a_person_writes_is_the_persons(swarm_home: SwarmHome, verbs: RunVerbs) -> None:
     """The same gates in a plan file that a person runs, by an agent that may do none of it."""
     forked.daemon(os.environ)

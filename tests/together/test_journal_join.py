@@ -75,6 +75,7 @@ def statuses(journal: Path) -> list[str]:
     return [record.facts["status"] for record in read(journal) if "status" in record.facts]
 
 
+@pytest.mark.torture  # test_swarm_runs.py: every call stands in both logs
 @pytest.mark.anyio
 async def test_every_call_stands_in_both_logs(daemon_home: Path) -> None:
     journal, pipe = daemon_home / "journal", daemon_home / "pipe"
@@ -107,6 +108,7 @@ async def test_every_call_stands_in_both_logs(daemon_home: Path) -> None:
     assert verify(journal).sound
 
 
+@pytest.mark.torture  # unit/journal/test_verify.py
 def test_a_killed_worker_leaves_a_call_that_is_named_open(daemon_home: Path) -> None:
     async def goes_on() -> None:
         async with asyncio.timeout(BOUND_SECONDS), toolbox(journal, "killed") as (tools, _):

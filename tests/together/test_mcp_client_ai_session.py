@@ -52,6 +52,7 @@ async def client(request: pytest.FixtureRequest, daemon: CommandLine) -> AsyncIt
     await client.close()
 
 
+@pytest.mark.either("client")
 async def test_a_command_in_a_session(client: McpToolClient, tmp_path: Path) -> None:
     tools = {tool.name: tool for tool in await client.list_tools()}
     careful = AgentSettings(name="careful", grants=("shell.*",), approval="destructive")

@@ -96,6 +96,7 @@ def test_a_starter_is_written_whole(client: ServerClient, swarm_home: SwarmHome,
     assert (joined.calls, joined.problems) == (joined.joined, [])
 
 
+@pytest.mark.torture  # test_orchestre.py: where nothing may or can be written
 def test_what_is_there_is_left_as_it_is(client: ServerClient, swarm_home: SwarmHome) -> None:
     location = swarm_home.project / "old"
     location.mkdir()
@@ -110,6 +111,7 @@ def test_what_is_there_is_left_as_it_is(client: ServerClient, swarm_home: SwarmH
     assert files_in(location) == {**files_of("cloudflare-hono", "old"), "notes.txt": "mine"}
 
 
+@pytest.mark.torture  # test_swarm_runs.py has a person asked
 def test_a_person_is_asked_where_the_agent_has_to(homes: Path) -> None:
     with open_swarm_home(homes, AI_SESSION + QUICK + HELD, "") as swarm_home:
         words = ("--config", str(swarm_home.file), "--workspace", str(swarm_home.project))

@@ -137,6 +137,7 @@ def test_it_says_what_is_not_in_order(project: Path) -> None:
 
 
 @pytest.mark.parametrize("repository", [True, False])
+@pytest.mark.either("repository")
 def test_the_starter_runs_as_it_is(project: Path, repository: bool) -> None:
     if not repository:
         shutil.rmtree(project / ".git")
@@ -160,7 +161,15 @@ def test_every_block_of_the_guide_is_an_example_or_what_comes_of_it() -> None:
     assert {kind for _, kind, _ in EXAMPLES} == {"json", "text"}
 
 
-@pytest.mark.parametrize(("text", "kind", "after"), EXAMPLES, ids=range(len(EXAMPLES)))
+FIRST = {kind: text for text, kind, _ in reversed(EXAMPLES)}.values()
+"""One that succeeds and one that fails."""
+
+
+@pytest.mark.parametrize(
+    ("text", "kind", "after"),
+    [pytest.param(*one, marks=() if one[0] in FIRST else pytest.mark.torture) for one in EXAMPLES],
+    ids=range(len(EXAMPLES)),
+)
 def test_examples_do_what_the_guide_says(project: Path, text: str, kind: str, after: str) -> None:
     (project / "plan.toml").write_text(text)
     settings = config.peek_plan(project / "plan.toml", parsing.parse(BASE))

@@ -234,6 +234,7 @@ async def test_three_agents_work_and_every_call_stands_in_both_logs(swarm_home: 
     assert verify(swarm_home.state / "journal").sound
 
 
+@pytest.mark.torture  # test_workspaces.py: in a part of a repository
 async def test_git_works_where_the_workspace_is_a_directory_of_a_repository(swarm_home: SwarmHome) -> None:
     """In boxes, of agents and gates; whose terminal names no directory begins there, too."""
     below = swarm_home.project / "parts/one"
@@ -258,6 +259,7 @@ async def test_git_works_where_the_workspace_is_a_directory_of_a_repository(swar
     assert not (clone.parent / "escaped").exists()
 
 
+@pytest.mark.torture  # test_cli_programs.py, test_cli_run.py
 async def test_what_is_not_granted_or_not_agreed_to_is_not_done_and_is_on_record(swarm_home: SwarmHome) -> None:
     problem = "task sneak: step force: agent outsider has no grant for ai-session.execute_command"
     async with swarm_home.client() as app, swarm_home.worker():

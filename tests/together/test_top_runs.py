@@ -25,6 +25,7 @@ def daemon_home(homes: Path) -> Iterator[Path]:
         stop_daemons(home)
 
 
+@pytest.mark.torture  # test_top.py has questions answered by a key, test_console_runs_page.py a run
 def test_a_run_is_watched_and_its_work_accepted(daemon_home: Path) -> None:
     shop = Shop(daemon_home, WRITE)
     with top(daemon_home) as shown, shop.running():

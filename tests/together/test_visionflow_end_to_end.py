@@ -67,6 +67,7 @@ def is_there(pid: int) -> bool:
     return pid in [one for one, _ in processes()]
 
 
+@pytest.mark.torture  # test_visionflow_page.py, test_visionflow_swarms.py
 def test_agents_do_in_their_terminals_what_a_client_says(swarm_home: SwarmHome) -> None:
     with serving(swarm_home) as (_, wire):
         swarm, agents = wire.swarm("ring", "researcher", "coder", "coordinator")
