@@ -13,7 +13,6 @@ from tests.support.bounds import BOUND_SECONDS
 SCRIPTS = Path(__file__).parents[2] / "scripts"
 
 
-@pytest.mark.torture  # test_transcripts.py carries out the first tutorial, which shows the same
 def test_the_demo_meets_every_expectation() -> None:
     ran = subprocess.run(
         [sys.executable, str(SCRIPTS / "demo.py")], capture_output=True, text=True, timeout=BOUND_SECONDS
