@@ -63,6 +63,7 @@ def held_by(pid: int) -> set[str]:
 
 
 @pytest.mark.usefixtures("lasting")
+@pytest.mark.either("how")
 @pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGINT, "end of input"])
 def test_it_ends_at_once_though_a_call_waits(how: int | str) -> None:
     def attempt() -> float:
@@ -202,6 +203,7 @@ def test_directories_agree_with_the_settings(home: Path) -> None:
     assert wanted == [f"/tmp/ai-session-{os.getuid()}-{digest}"]
 
 
+@pytest.mark.either("location")
 @pytest.mark.parametrize("location", ["/proc/none/home", "/dev/null"])
 def test_home_that_cannot_be_written_uses_a_private_folder_in_tmp(location: str) -> None:
     folder = Path(f"/tmp/ai-session-{os.getuid()}-{sha256(location.encode()).hexdigest()[:8]}")
@@ -241,6 +243,7 @@ def test_older_version_that_is_idle_is_replaced() -> None:
     dismiss()
 
 
+@pytest.mark.either("version")
 @pytest.mark.parametrize("version", ["0.1.1", "0.10.0", "1.0", "0.1.0+local"])
 def test_newer_or_merely_different_version_is_used_as_it_is_without_a_word(version: str) -> None:
     with double(f"--version={version}") as other, Client() as client:
@@ -279,6 +282,7 @@ def test_any_two_versions_that_know_a_common_way_to_talk_work_together(protocol:
 
 
 @pytest.mark.usefixtures("home")
+@pytest.mark.either("ended")
 @pytest.mark.parametrize("ended", [1, 2, 4])
 def test_daemons_that_end_before_they_answer_are_followed_by_another(ended: int) -> None:
     runtime().mkdir(parents=True, mode=0o700)

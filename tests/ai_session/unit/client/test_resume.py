@@ -28,6 +28,7 @@ from ai_session.client.resume import (
 from tests.ai_session.support.mcp_client import BOUND_SECONDS, Client, Message, daemon_pids, stop_daemons
 from tests.support import forked
 from tests.support.process_ends import kill_process
+from tests.support.products import first
 
 
 def environ() -> dict[str, str]:
@@ -124,7 +125,7 @@ def test_a_wait_goes_on_with_the_next_daemon(client: Client, home: Path) -> None
     assert answer(client, number)["result"]["structuredContent"]["output"] == "late\n"
 
 
-@pytest.mark.parametrize("when", ["initialize", "tools/list", "half a line", "many"])
+@pytest.mark.parametrize("when", first(("initialize", "tools/list", "half a line", "many"), "half a line", "many"))
 def test_a_daemon_killed_while_anything_is_asked_is_not_noticed(home: Path, when: str) -> None:
     with Client(cwd=home) as warm, Client(cwd=home) as client:
         assert warm.result("ping") == {}
@@ -223,6 +224,7 @@ def test_a_daemon_that_a_person_stopped_comes_back_when_it_is_asked(client: Clie
     assert len(daemon_pids()) == 1
 
 
+@pytest.mark.torture  # above it is stopped, and comes back
 def test_a_daemon_that_a_person_restarts_is_followed(client: Client, home: Path) -> None:
     assert run(client, "export SEEN=1")["exit_code"] == 0
     before = daemon_pids()

@@ -181,6 +181,7 @@ def test_another_user_is_not_served() -> None:
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.either("number")
 def test_signal_ends_it_at_once_though_a_call_waits(number: int) -> None:
     with double() as daemon, Client() as client:
         client.request("tools/call", {"name": "wait"})
