@@ -22,7 +22,8 @@ HEAD = """\
 # Conformance
 
 What this server is measured by: the official conformance suite of the Model Context Protocol, and forty rows of our
-own. `scripts/conformance_table.py` writes this page from a run; `make test` runs both, server and client, each time.
+own. `scripts/conformance_table.py` writes this page from a run; `make torture` runs
+both, server and client, and `make test` the rows, and of the suite what is newest over HTTP and one of the client's.
 
 ## The official suite
 
