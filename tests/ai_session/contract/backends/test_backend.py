@@ -209,6 +209,7 @@ async def test_a_child_may_close_its_terminal_for_a_while(here: BackendSetup, ho
     await owned.close()
 
 
+@pytest.mark.either("here")
 async def test_environment_is_exactly_the_one_given(here: BackendSetup) -> None:
     given = {
         "PLAIN": "1",
@@ -343,6 +344,7 @@ def descriptors_left(spare: int) -> Generator[None]:
         resource.setrlimit(resource.RLIMIT_NOFILE, before)
 
 
+@pytest.mark.either("here")
 async def test_running_out_of_descriptors_hurts_only_what_is_opened(here: BackendSetup) -> None:
     other = await here.sh("stty -echo; echo ready; while read x; do echo got $x; done")
     await other.shows(b"ready")
@@ -389,6 +391,7 @@ async def test_close_hangs_up(here: BackendSetup, home: Path) -> None:
     assert owned.exits == []
 
 
+@pytest.mark.either("here")
 async def test_screen_is_the_terminals_own_or_none(here: BackendSetup) -> None:
     owned = await here.sh("echo shown; read x")
     await owned.shows(b"shown")

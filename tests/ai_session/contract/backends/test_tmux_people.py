@@ -30,6 +30,7 @@ async def either(request: pytest.FixtureRequest, home: Path) -> AsyncGenerator[B
         yield made
 
 
+@pytest.mark.either("either")
 async def test_a_person_sees_the_same_terminal_and_does_not_change_its_size(either: BackendSetup) -> None:
     owned = await either.sh(ECHOES)
     await owned.shows(b"ready")
@@ -48,6 +49,7 @@ async def test_a_person_sees_the_same_terminal_and_does_not_change_its_size(eith
     await owned.close()
 
 
+@pytest.mark.either("either")
 async def test_input_reaches_the_child_while_a_person_reads_back(either: BackendSetup) -> None:
     owned = await either.sh("stty raw -echo; printf ready; exec cat -v")
     await owned.shows(b"ready")
@@ -60,6 +62,7 @@ async def test_input_reaches_the_child_while_a_person_reads_back(either: Backend
     await owned.close()
 
 
+@pytest.mark.either("either")
 async def test_a_terminal_killed_by_a_person_is_lost(either: BackendSetup) -> None:
     owned, other = await either.sh(CAT), await either.sh(CAT)
     await owned.shows(b"ready")
@@ -136,8 +139,9 @@ async def test_a_fresh_screen_has_no_title(here: BackendSetup) -> None:
     await owned.close()
 
 
-async def test_a_server_ended_by_a_person_is_replaced(here: BackendSetup) -> None:
-    for _ in range(5):
+@pytest.mark.parametrize("times", [1, pytest.param(5, marks=pytest.mark.torture)])
+async def test_a_server_ended_by_a_person_is_replaced(here: BackendSetup, times: int) -> None:
+    for _ in range(times):
         owned = await here.sh(CAT)
         await owned.shows(b"ready")
         await tmux(here, "kill-server")

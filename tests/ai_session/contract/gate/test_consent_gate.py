@@ -301,6 +301,7 @@ def test_what_somebody_wrote_a_rule_about_is_asked_word_for_word(daemon_home: Pa
         assert (question["rule"], question["prefix"]) == ("looks", "")
 
 
+@pytest.mark.torture  # by day test_consent_people.py has other keys, and the official client this answer
 def test_one_key_at_an_attached_terminal_covers_what_begins_like_it(daemon_home: Path) -> None:
     with client(daemon_home) as peer:
         opened(peer, {})
@@ -350,6 +351,7 @@ def test_several_wait_at_once_and_each_gets_its_own_answer(daemon_home: Path) ->
         assert waiting(daemon_home) == []
 
 
+@pytest.mark.torture  # by day test_consent_people.py has questions and answers, and test_consent_mcp.py states
 def test_questions_outlive_a_daemon_that_is_killed_and_so_do_answers_and_states(daemon_home: Path) -> None:
     def kill() -> None:
         for pid in daemon_pids(daemon_home):

@@ -80,6 +80,7 @@ def test_a_passphrase_is_chosen_and_changed_in_a_window_as_it_is(module_home: Pa
         window.close()
 
 
+@pytest.mark.torture  # by day a multiplexer is shown here
 def test_a_multiplexer_is_where_it_is_shown(module_home: Path, tmp_path: Path) -> None:
     with ssh_host(tmp_path, module_home) as host:
         origin, why = shown(module_home, WAYS["tmux"][0], host)

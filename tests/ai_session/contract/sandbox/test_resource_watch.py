@@ -151,6 +151,7 @@ def hold(megabytes: int, script: str = "hold.py") -> str:
     return f"{PYTHON} {script} {megabytes} &"
 
 
+@pytest.mark.parametrize("either", ["bwrap", pytest.param("landlock", marks=pytest.mark.torture)], indirect=True)
 async def test_the_biggest_goes_and_the_rest_stays(either: tuple[str, ...], home: Path) -> None:
     async with shell(either, home) as box, watching(box.pid, Limits()) as (_, reported):
         box.type(hold(30))

@@ -60,6 +60,7 @@ def test_work_goes_on_inside(repository: BoxUser) -> None:
     assert repository.sh("git fsck 2>&1; git status --porcelain").split() == ["??", ".env", "??", "tls.key"]
 
 
+@pytest.mark.torture  # by day test_sandbox_verb.py
 def test_the_exit_code_and_the_directory_are_passed_on(here: BoxUser) -> None:
     done = here.run("pwd; exit 7")
     assert (done.returncode, done.stdout.strip()) == (7, str(here.workspace))
@@ -149,6 +150,7 @@ def test_secrets_of_the_workspace_are_found_empty(repository: BoxUser) -> None:
     assert (repository.workspace / ".env").read_text() == "TOKEN=x\n"
 
 
+@pytest.mark.torture  # as by day test_workspace_protection.py sees of a session's
 def test_the_workspace_is_left_as_it_was(repository: BoxUser) -> None:
     before = repository.files()
     during = repository.run("ls -A").stdout.split()
@@ -173,6 +175,7 @@ def test_the_last_box_takes_the_placeholders_away(repository: BoxUser) -> None:
     assert repository.files() == sorted([*before, ".cursor", ".cursor/mine"])
 
 
+@pytest.mark.torture  # by day test_workspace_protection.py has the next daemon do it
 def test_a_later_process_takes_the_placeholders_of_a_gone_box_away(repository: BoxUser) -> None:
     before = repository.files()
 

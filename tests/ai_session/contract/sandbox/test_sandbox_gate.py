@@ -177,6 +177,7 @@ def test_of_a_verb_that_is_killed_the_end_is_lost_and_its_program_gone(line: Com
     assert (end["outcome"], end["level"], end.get("exit_code")) == ("lost", "bwrap", None)
 
 
+@pytest.mark.torture  # by day a daemon that is killed
 def test_a_daemon_that_is_stopped_ends_the_record_not_the_program(home: Path, own: CommandLine) -> None:
     audit = Audit(runtime(home))
     with own.start("sandbox", *WORDS, "sh", "-c", "echo ready; exec tail -f /dev/null") as process:

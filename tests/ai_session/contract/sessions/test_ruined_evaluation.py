@@ -20,13 +20,11 @@ from tests.support.bounds import BOUND_SECONDS
 
 pytestmark = [pytest.mark.anyio, pytest.mark.corners]
 
-TRACED = {
-    "bash": ("set -x", "set -xv", "BASH_XTRACEFD=1; set -x"),
-    "zsh": ("set -x", "set -xv"),
-    "dash": ("set -x",),
-    "mksh": ("set -x",),
-    "busybox": ("set -x",),
-}
+TRACED = [
+    *[("bash", trace) for trace in ("set -xv", "BASH_XTRACEFD=1; set -x")],
+    *[("zsh", "set -xv"), ("dash", "set -x"), ("mksh", "set -x")],
+    *[pytest.param(shell, "set -x", marks=pytest.mark.torture) for shell in ("bash", "zsh", "busybox")],
+]
 
 
 @pytest.fixture(params=plugins.names("ai_session.backends"))
@@ -64,7 +62,7 @@ async def test_what_fails_after_each_command_hides_none(manager: SessionManager,
     assert (await run(session, "(exit 5)")).exit_code == 5
 
 
-@pytest.mark.parametrize(("shell", "trace"), [(shell, trace) for shell, traces in TRACED.items() for trace in traces])
+@pytest.mark.parametrize(("shell", "trace"), TRACED)
 async def test_a_trace_shows_nothing_of_ours(manager: SessionManager, shell: str, trace: str) -> None:
     session = await manager.create(request(shell=shell))
     await run(session, trace)
