@@ -79,8 +79,6 @@ def test_a_newcomer_over_ssh_is_told_what_to_do_and_it_works(home: Path, host: S
         assert (
             f"choose a passphrase, once, with: ai-session person enrol; then: ai-session approve {question_id}" in said
         )
-        assert "end the agents that use ai-session here, then run: ai-session person enrol" in enrol(host)
-        assert "signature_needed" in str(asking.control(home, "approve", question_id=question_id))
     assert "what you sign with this passphrase counts as your answer" in enrol(host)
     with client(home) as peer:
         greet(peer, {}, name="wire")
@@ -94,6 +92,15 @@ def test_a_newcomer_over_ssh_is_told_what_to_do_and_it_works(home: Path, host: S
         window.expect(pexpect.EOF)
         assert PASSPHRASE not in (window.before or "")
         assert ran(peer, "echo signed") == "signed"
+
+
+@pytest.mark.torture  # by day test_person_check.py has the key of such a window refused
+def test_nobody_enrols_from_afar_while_an_agent_is_connected(home: Path, host: SshHost) -> None:
+    with client(home) as peer:
+        opened(peer)
+        question_id = asked(peer, home)
+        assert "end the agents that use ai-session here, then run: ai-session person enrol" in enrol(host)
+        assert "signature_needed" in str(asking.control(home, "approve", question_id=question_id))
 
 
 @pytest.mark.torture  # above the newcomer's answer is refused without one

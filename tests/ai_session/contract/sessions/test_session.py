@@ -174,6 +174,7 @@ async def test_interrupt_ends_what_no_key_reaches(session: Session) -> None:
     assert await run(session, "echo $kept; kill %1") == Result("1\n", 0, "finished")
 
 
+@pytest.mark.torture  # by day test_recovery.py has it
 async def test_a_stopped_shell_is_continued(session: Session) -> None:
     running = await session.begin("kill -STOP $$; echo after", command_id="cmd")
     await wait.interrupt(session, 2.0)
@@ -208,6 +209,7 @@ async def test_interrupt_presses_the_keys_that_the_terminal_has(session: Session
     assert await run(session, "echo ok") == Result("ok\n", 0, "finished")
 
 
+@pytest.mark.torture  # by day test_shell_people.py has it
 async def test_interrupt_finds_the_end_also_when_the_command_replaced_the_hooks(session: Session) -> None:
     running = await session.begin("PS1='evil> ' PROMPT_COMMAND=; sleep 30", command_id="cmd")
     holder = session.holder
@@ -237,6 +239,7 @@ async def test_an_exit_is_reported_and_a_respawn_keeps_the_state(manager: Sessio
     assert await run(session, "pwd; g; zz; echo [$unexported]") == Result("/usr\nGa b\nZZ\n[]\n", 0, "finished")
 
 
+@pytest.mark.torture  # by day test_recovery.py has it
 async def test_what_silenced_a_shell_is_not_in_the_next(manager: SessionManager) -> None:
     session = await manager.create(request(name="zsh", shell="zsh"))
     await run(session, "cd /usr; export KEPT=1; alias a=b; preexec() { kill -INT $$; }")
@@ -267,6 +270,7 @@ async def test_stdin_and_separate_stderr(session: Session) -> None:
     assert Path(last.stderr_path).read_text() == "err\n"
 
 
+@pytest.mark.torture  # by day test_typed_input.py has it
 async def test_a_half_typed_line_is_not_run_with_the_next_command(session: Session, home: Path) -> None:
     session.send(f"touch {workspace(home)}/never; echo x".encode())
     await until(session, printed(session, b"never"))
@@ -274,6 +278,7 @@ async def test_a_half_typed_line_is_not_run_with_the_next_command(session: Sessi
     assert not (workspace(home) / "never").exists()
 
 
+@pytest.mark.torture  # by day test_typed_input.py has it
 async def test_a_persons_command_makes_the_session_busy_until_its_prompt(session: Session) -> None:
     session.send(b"sleep 1000\n")
     await until(session, lambda: session.at.human_line)
@@ -495,6 +500,7 @@ async def test_sessions_are_independent(manager: SessionManager) -> None:
     assert await run(sessions[1], "echo ok") == Result("ok\n", 0, "finished")
 
 
+@pytest.mark.torture  # by day test_backend.py has it
 async def test_megabytes_arrive_whole(session: Session) -> None:
     result = await run(session, "seq 1 200000 | tee /dev/tty | sha256sum")
     record = session.history.last
