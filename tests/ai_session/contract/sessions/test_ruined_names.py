@@ -19,10 +19,9 @@ AT_ONCE = 8
 """Sessions at a time: those that find out what became of a command mostly wait."""
 
 KINDS = {
-    "bash": ("readonly __ais_r", "declare -n __ais_z=HOME"),
-    "zsh": ("alias -g eval=false", "disable builtin"),
+    "bash": ("readonly __ais_r",),
+    "zsh": ("alias -g eval=false",),
     "dash": ("alias __ais_b=false",),
-    "mksh": ("typeset -i __ais_a=0",),
     "fish": ("set -e __ais_f",),
 }
 
