@@ -214,6 +214,7 @@ def test_it_goes_on_with_the_next_daemon(session: ai_session.Session, daemon_hom
     child.expect("Name: ")
     for pid in daemon_pids(daemon_home):
         os.kill(pid, signal.SIGKILL)
+    forked.daemon(living_in(daemon_home))
     child.sendline("Ada")
     child.expect("hello Ada")
     assert child.wait() == 4

@@ -21,15 +21,23 @@ DETACH = b"\x1d"
 CORPUS = b"".join(b"<%d>%s" % (number, data) for number, data in enumerate(ACTING))
 
 
+@pytest.fixture(scope="module")
+def daemon_home(shared_home: Path) -> Iterator[Path]:
+    """A daemon for all tests lives there."""
+    with CommandLine(shared_home):
+        yield shared_home
+
+
 @pytest.fixture(params=plugins.names("ai_session.backends"))
-def main(home: Path, request: pytest.FixtureRequest) -> Iterator[CommandLine]:
+def main(daemon_home: Path, home: Path, request: pytest.FixtureRequest) -> Iterator[CommandLine]:
     """A session that has printed every sequence that acts."""
     (home / "corpus").write_bytes(CORPUS + b"\x1b\\\x18\r\n")
-    with CommandLine(home) as line:
-        with line.client() as client:
-            client.call("create_session", name="main", backend=request.param, working_directory=str(home))
-            client.call("execute_command", session_id="main", command="PS1='ready> '; cat corpus; echo printed")
-        yield line
+    line = CommandLine(home, HOME=str(daemon_home))
+    with line.client() as client:
+        client.call("create_session", name="main", backend=request.param, working_directory=str(home))
+        client.call("execute_command", session_id="main", command="PS1='ready> '; cat corpus; echo printed")
+    yield line
+    line.end_sessions()
 
 
 def shown(line: CommandLine, *words: str, code: int = 0) -> bytes:

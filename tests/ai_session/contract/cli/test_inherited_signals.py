@@ -80,6 +80,7 @@ def test_a_client_that_ignores_everything(server: Server, way: tuple[str, ...], 
         assert seen_in(call, shell=shell, profile="trusted") == [0, 0], shell
 
 
+@pytest.mark.torture
 def test_a_verb_that_starts_the_daemon(boxed: CommandLine) -> None:
     code, *said = forked.run("ai_session", ["daemon", "start"], cwd=boxed.home, env=boxed.env, script=DEAF)
     assert code == 0, said

@@ -100,6 +100,7 @@ def test_who_tries_boxes_removes_what_was_left(temporary: Path) -> None:
 
 
 @pytest.mark.anyio
+@pytest.mark.either("kind")
 @pytest.mark.parametrize("kind", ["pty", "tmux"])
 async def test_the_keeper_of_a_trial_that_was_killed_is_ended(kind: str, temporary: Path) -> None:
     environment = {**os.environ, "TMPDIR": str(temporary)}

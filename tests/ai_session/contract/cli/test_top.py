@@ -113,7 +113,11 @@ for line in sys.stdin:
 """A program that reports runs once somebody has opened and closed its FIFO."""
 
 
-def test_the_first_row_is_chosen_until_all_were_heard_or_a_key_is_pressed(home: Path) -> None:
+@pytest.mark.parametrize(
+    ("keys", "chosen"),
+    [(b"\x1b[B", " web  /"), pytest.param(b"", " ada in run_1", marks=pytest.mark.torture)],
+)
+def test_the_first_row_is_chosen_until_all_were_heard_or_a_key_is_pressed(home: Path, keys: bytes, chosen: str) -> None:
     """Sessions are known before runs; what waits for an answer stands above both."""
     (home / "late.py").write_text(LATE)
     settings = home / ".config/ai-session/config.toml"
@@ -121,20 +125,19 @@ def test_the_first_row_is_chosen_until_all_were_heard_or_a_key_is_pressed(home: 
     with CommandLine(home) as line:
         for name in ("api", "web"):
             line.run("new", name, "--backend", "pty")
-        for keys, chosen in ((b"", " ada in run_1"), (b"\x1b[B", " web  /")):
-            gate = home / f"gate{len(keys)}"
-            os.mkfifo(gate)
-            words = json.dumps([sys.executable, str(home / "late.py"), str(gate)])
-            settings.write_text(f"{reported}\n[console]\nruns = {words}\n")
-            with top(home) as shown:
-                shown.shows("api", "web", " api  /")
-                if keys:
-                    shown.person.send(keys)
-                    shown.shows(chosen)
-                gate.open("w").close()
-                shown.shows("release", "1 waiting for your answer", chosen)
-                shown.person.send(b"q")
-                assert shown.person.wait() == 0
+        gate = home / "gate"
+        os.mkfifo(gate)
+        words = json.dumps([sys.executable, str(home / "late.py"), str(gate)])
+        settings.write_text(f"{reported}\n[console]\nruns = {words}\n")
+        with top(home) as shown:
+            shown.shows("api", "web", " api  /")
+            if keys:
+                shown.person.send(keys)
+                shown.shows(chosen)
+            gate.open("w").close()
+            shown.shows("release", "1 waiting for your answer", chosen)
+            shown.person.send(b"q")
+            assert shown.person.wait() == 0
 
 
 def test_the_next_daemon_is_followed_and_a_stop_ends_it(home: Path) -> None:

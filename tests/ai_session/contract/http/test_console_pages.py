@@ -178,6 +178,9 @@ def test_one_takes_over_types_and_gives_back(page: Page, agent: Person) -> None:
     page.wait(f"document.activeElement === {SCREEN}.textarea")
     page.write("echo $((40 + 2))tr1\n")
     page.wait(f"({LINES}).includes('42tr1')")
+    sizes = page.evaluate("""(socket => { const sizes = []; socket.send = data => sizes.push(data.length);
+        wire.type('none', 'é'.repeat(600000)); delete socket.send; return sizes })(wire.socket)""")
+    assert (max(sizes) <= MAX_MESSAGE_BYTES, sum(sizes) > 1_200_000) == (True, True)
     page.press("F6", modifiers=CONTROL_SHIFT)
     page.wait("document.activeElement.matches('.lease .btn')")
     page.press("t")
@@ -191,6 +194,7 @@ def test_one_takes_over_types_and_gives_back(page: Page, agent: Person) -> None:
     page.shows("somebody else is typing.")
 
 
+@pytest.mark.torture  # above it is cut into messages that the console takes
 def test_a_long_paste_arrives_whole(page: Page, agent: Person, daemon_home: Path) -> None:
     made, text = opened(agent, "pasting", "stty -echo"), ("é" * 49 + "\n") * 12_000
     size = len(text.encode())

@@ -20,6 +20,7 @@ from tests.ai_session.support.http_servers import answer_of, answers_in, called,
 from tests.ai_session.support.mcp_client import ENVELOPE, runtime, stop_daemons
 from tests.conftest import UNBOXED, new_home
 from tests.support.bounds import BOUND_SECONDS, pause_awaited
+from tests.support.products import first
 
 pytestmark = pytest.mark.anyio
 
@@ -54,7 +55,7 @@ async def test_both_eras_by_raw_requests(daemon_home: Path) -> None:
         assert (await here.post(called("list_sessions"), session=session)).status_code == 404
 
 
-@pytest.mark.parametrize("mode", ["legacy", "auto", "2026-07-28"])
+@pytest.mark.parametrize("mode", first(("legacy", "auto", "2026-07-28"), "auto"))
 async def test_the_official_client_runs_commands(daemon_home: Path, mode: Any) -> None:
     async with running(daemon_home, signed=False) as here, Client(here.url, mode=mode) as client:
         await client.call_tool("create_session", {"name": mode, "backend": "pty"})
@@ -97,6 +98,7 @@ async def test_a_call_beyond_the_scopes_is_recorded_and_asks_for_more(daemon_hom
         assert ends[:2] == [("create_session", "denied", "insufficient_scope")] * 2
 
 
+@pytest.mark.either("era")
 @pytest.mark.parametrize("era", ["modern", "legacy"])
 async def test_a_client_that_goes_away_gives_up_its_wait_and_not_its_command(daemon_home: Path, era: str) -> None:
     async with running(daemon_home) as here:
@@ -135,6 +137,7 @@ def given_up(daemon_home: Path) -> int:
     return sum(each["event"] == "tool.end" and each["outcome"] == "cancelled" for each in found)
 
 
+@pytest.mark.either("mode")
 @pytest.mark.parametrize("mode", ["legacy", "auto"])
 async def test_a_person_behind_the_client_is_asked(daemon_home: Path, mode: Any) -> None:
     asked: list[str] = []

@@ -15,7 +15,7 @@ import pytest
 from ai_session.config.settings import OauthSettings
 from ai_session.http.oauth import clients, users
 from ai_session.http.oauth.authority import PER_MINUTE
-from ai_session.http.oauth.authorize import MAX_PENDING
+from ai_session.http.oauth.authorize import MAX_PENDING, WRONG_TRIES
 from tests.ai_session.support.oauth_servers import (
     CALLBACK,
     PASSWORD,
@@ -310,8 +310,16 @@ async def guess(front: Front, address: str, name: str = "alice", password: str =
 
 async def lock(front: Front, *names: str) -> None:
     """All tries that strangers have for these people, from many addresses."""
+    url = request_for((await stored(front, clients.listed))[0]["client_id"], Pkce())
     for name in names:
-        statuses = [await guess(front, f"192.0.2.{one}", name) for one in range(PER_MINUTE["sign_ins_of_name"] + 1)]
+        statuses: list[int] = []
+        while 429 not in statuses:
+            async with Browser(front, f"192.0.2.{len(statuses)}") as browser:
+                page = await browser.http.get(url)
+                for _ in range(WRONG_TRIES - 1):
+                    if page.status_code != 429:
+                        page = await browser.send(page, "sign-in", name=name, password="a guess of mine")
+                        statuses.append(page.status_code)
         assert statuses == [403] * PER_MINUTE["sign_ins_of_name"] + [429]
 
 

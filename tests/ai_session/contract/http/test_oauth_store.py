@@ -6,8 +6,6 @@ import os
 import random
 import resource
 import sqlite3
-import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -19,24 +17,20 @@ import pytest
 from ai_session.errors import StorageFull
 from ai_session.http.oauth import grants
 from ai_session.http.oauth.store import FILE, Refused, Store
+from tests.ai_session.support import oauth_writer
 from tests.ai_session.support.oauth_writer import LIVES, WISH, begun, renewed
+from tests.support import forked
 
 ROOT = Path(__file__).parents[4]
 
 
 @contextmanager
-def writer(file: Path) -> Iterator[subprocess.Popen[str]]:
-    with subprocess.Popen(
-        [sys.executable, "-m", "tests.ai_session.support.oauth_writer", str(file)],
-        cwd=ROOT,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-        stdout=subprocess.PIPE,
-        text=True,
-    ) as process:
-        try:
-            yield process
-        finally:
-            process.kill()
+def writer(file: Path) -> Iterator[forked.Forked]:
+    process = forked.piped("ai_session", [str(file)], cwd=ROOT, env=os.environ, script=oauth_writer.__file__)
+    try:
+        yield process
+    finally:
+        process.close()
 
 
 def killed(file: Path, lines: int, draw: random.Random) -> list[tuple[str, str]]:
@@ -48,7 +42,7 @@ def killed(file: Path, lines: int, draw: random.Random) -> list[tuple[str, str]]
             pass  # so that it dies anywhere in what comes next
         process.kill()
         reported += process.stdout.readlines()
-    whole = [line.split() for line in reported if line.endswith("\n")]
+    whole = [line.decode().split() for line in reported if line.endswith(b"\n")]
     return [(access, refresh) for access, refresh in whole]
 
 
@@ -85,7 +79,7 @@ def test_several_processes_at_once(tmp_path: Path) -> None:
     with writer(file) as one, writer(file) as other:
         assert one.stdout is not None
         assert other.stdout is not None
-        assert [stream.readline().count("ais_") for stream in (one.stdout, other.stdout) for _ in range(3)] == [2] * 6
+        assert [stream.readline().count(b"ais_") for stream in (one.stdout, other.stdout) for _ in range(3)] == [2] * 6
         with Store(file) as store:
             access = store.do(begun).access_token
             assert store.do(lambda db: grants.verify(db, time.time(), access))

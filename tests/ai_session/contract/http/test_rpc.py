@@ -210,6 +210,7 @@ async def test_too_long_too_slow_and_gone(rpc_home: RpcHome) -> None:
         assert (await here.ask(request("tools/list"))).status_code == 200
 
 
+@pytest.mark.torture
 async def test_a_crowd_at_once(rpc_home: RpcHome) -> None:
     async with serving(rpc_home) as here:
 

@@ -127,11 +127,12 @@ MADE_INSIDE = {"~/outside/secret.txt", "..\\outside\\secret.txt", "%2e%2e/outsid
 """Plain names, however they look."""
 
 
-async def test_no_path_leads_out(rpc_home: RpcHome) -> None:
+@pytest.mark.parametrize("step", [3, pytest.param(1, marks=pytest.mark.torture)])
+async def test_no_path_leads_out(rpc_home: RpcHome, step: int) -> None:
     before = around(rpc_home)
     assert len(attacks(rpc_home)) >= 40
     async with serving(rpc_home) as here:
-        for path in attacks(rpc_home):
+        for path in attacks(rpc_home)[::step]:
             for method, params in (
                 ("filesystem.readFile", {"path": path}),
                 ("filesystem.listDirectory", {"path": path}),

@@ -54,6 +54,7 @@ def certificate(folder: Path) -> Path:
     return path
 
 
+@pytest.mark.either("number")
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_it_says_where_it_is_and_ends_when_told_to(daemon_home: Path, number: int) -> None:
     line = CommandLine(daemon_home)

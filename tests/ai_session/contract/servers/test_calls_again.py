@@ -64,6 +64,7 @@ def test_a_session_that_was_made_by_a_daemon_that_was_killed(line: CommandLine) 
         facts(client, "create_session", name="a", call_key="k4")
 
 
+@pytest.mark.torture
 def test_a_shell_that_was_started_anew_by_a_daemon_that_was_killed(line: CommandLine) -> None:
     with line.client() as client:
         first = facts(client, "create_session", name="a", call_key="k1")

@@ -220,6 +220,7 @@ def test_who_says_mcp_gets_mcp_whatever_the_first_line_is(daemon_home: Path) -> 
         }
 
 
+@pytest.mark.either("name")
 @pytest.mark.parametrize("name", sorted(OPENINGS))
 def test_mcp_clients_are_served_byte_for_byte_as_without_detection(daemon_home: Path, mcp: Client, name: str) -> None:
     assert mcp.result("ping") == {}

@@ -92,6 +92,7 @@ def drained(client: Client) -> list[Message]:
             return seen
 
 
+@pytest.mark.either("version")
 @pytest.mark.parametrize("version", ["2024-11-05", "2025-11-25"])
 def test_26_a_subscriber_of_the_handshake_era_hears_of_its_resources_only(module_home: Path, version: str) -> None:
     with greeted(module_home, version) as client, worker(module_home) as other:
@@ -223,6 +224,7 @@ def test_26_streams_end_with_a_result_when_the_daemon_leaves(homes: Path) -> Non
 TIGHT = '[sandbox]\nprofile = "trusted"\n\n[policy]\nmode = "read-only"\n'
 
 
+@pytest.mark.either("modern")
 @pytest.mark.parametrize("modern", [False, True], ids=["handshake", "2026"])
 def test_26_a_mode_that_changes_the_tools_is_announced(homes: Path, modern: bool) -> None:
     home = new_home(homes, TIGHT)

@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import json
+import socket
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from ai_session.models import ToolCall, ToolResult
+from ai_session.servers.base import Connection
+from ai_session.servers.mcp.plugin import McpServer
 from ai_session.servers.mcp.resources import OUTPUT_CHARS, PAGE_SESSIONS
-from tests.ai_session.support.mcp_client import Client, Message, living_in, stop_daemons
+from tests.ai_session.contract.servers.test_control import PERSON, MemoryGate, MemoryHost
+from tests.ai_session.support.mcp_client import ENVELOPE, Client, Message, living_in, stop_daemons
 from tests.conftest import new_home
+from tests.support.bounds import BOUND_SECONDS
 
 ERAS = pytest.mark.parametrize("modern", [False, True], ids=["handshake", "2026"])
 OUTPUT = "session://{id}/output/{command_id}"
@@ -196,6 +203,43 @@ def test_27_a_cursor_of_nobody_is_refused(daemon: ServedHome, method: str, curso
     assert daemon.client.ask(method, {"cursor": cursor}, modern=modern)["error"]["code"] == -32602
 
 
+class Described(MemoryGate):
+    """Has sessions without terminals."""
+
+    def __init__(self, *numbers: int) -> None:
+        super().__init__()
+        self.numbers = [*numbers]
+
+    async def call(self, call: ToolCall, progress: object = None) -> ToolResult:
+        rows = [{"session_id": f"ses_{number:022}", "name": f"s{number}", "created_at": 1.0} for number in self.numbers]
+        return ToolResult("", {"sessions": rows}, call_id=call.call_id)
+
+
+@pytest.mark.anyio
+async def test_27_a_page_begins_after_a_session_that_may_be_gone() -> None:
+    here, there = socket.socketpair()
+    host: Any = MemoryHost(inner=(gate := Described(*range(PAGE_SESSIONS + 5))))
+    connection = Connection(*await asyncio.open_connection(sock=there), PERSON, {}, host)
+    serving = asyncio.ensure_future(McpServer().serve(connection))
+    reader, writer = await asyncio.open_connection(sock=here)
+
+    async def page(cursor: Message) -> Message:
+        asked = {"jsonrpc": "2.0", "id": 1, "method": "resources/list", "params": {"_meta": ENVELOPE, **cursor}}
+        writer.write(json.dumps(asked).encode() + b"\n")
+        return json.loads(await reader.readline())["result"]
+
+    async with asyncio.timeout(BOUND_SECONDS):
+        first = await page({})
+        gate.numbers.remove(PAGE_SESSIONS - 1)
+        second = await page({"cursor": first["nextCursor"]})
+        writer.close()
+        await serving
+    assert len({uri.split("/")[2] for uri in uris(first)}) == PAGE_SESSIONS + 1
+    assert {uri.split("/")[2] for uri in uris(second)} == {f"ses_{PAGE_SESSIONS + more:022}" for more in range(5)}
+    assert "nextCursor" not in second
+
+
+@pytest.mark.torture
 def test_27_pages_follow_each_other_while_sessions_come_and_go(homes: Path) -> None:
     home = new_home(homes)
     with (home / ".config/ai-session/config.toml").open("a") as config:
