@@ -218,6 +218,7 @@ async def test_changes_are_heard_in_both_eras_and_end_in_order(daemon_home: Path
         ]
 
 
+@pytest.mark.either("path")
 @pytest.mark.parametrize("path", ["/mcp", "/sse"])
 async def test_a_stream_that_only_listens_ends_whole_when_the_front_leaves(daemon_home: Path, path: str) -> None:
     async with running(daemon_home, signed=False, legacy_sse=True) as here:

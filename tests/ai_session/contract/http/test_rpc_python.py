@@ -146,6 +146,7 @@ async def test_no_python_is_said(rpc_home: RpcHome, monkeypatch: pytest.MonkeyPa
             assert "no python3" in await here.failure("code.runPython", code="print(1)")
 
 
+@pytest.mark.either("begun")
 @pytest.mark.parametrize("begun", [False, True], ids=["being made", "running"])
 async def test_a_client_that_goes_away_takes_it_along(rpc_home: RpcHome, begun: bool) -> None:
     body = request(ENDLESS)

@@ -52,8 +52,8 @@ async def listening(here: Here, token: str = "", **wanted: Any) -> AsyncGenerato
         yield found
 
 
+@pytest.mark.torture  # below another user's are read by raw requests, and test_front.py has the official client
 @pytest.mark.parametrize("mode", ["legacy", "auto"])
-@pytest.mark.either("mode")
 async def test_27_and_28_the_official_client_reads_resources_and_prompts(daemon_home: Path, mode: Any) -> None:
     async with running(daemon_home, signed=False) as here, Client(here.url, mode=mode) as client:
         await client.call_tool("create_session", {"name": mode, "backend": "pty"})
