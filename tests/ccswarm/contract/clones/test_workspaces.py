@@ -72,6 +72,7 @@ async def test_an_incomplete_clone_is_made_again(project: ClonedProject) -> None
     assert sorted(path.name for path in clone.path.iterdir()) == [".git", "a.txt"]
 
 
+@pytest.mark.torture  # test_attempts.py: what a person merges by hand
 async def test_a_conflict_leaves_the_repository_as_it_was_and_the_work_at_its_ref(project: ClonedProject) -> None:
     clone = await project.work("ada", "a.txt", "ada's\n")
     project.write(project.repository / "a.txt", "ours\n")

@@ -424,6 +424,7 @@ async def test_spending_stops_at_the_cap_and_is_counted_once(stage: Stage) -> No
     assert await stage.engine.spent("nobody") == {}
 
 
+@pytest.mark.torture  # the cap is tested above
 async def test_what_spends_at_once_never_spends_too_much(stage: Stage) -> None:
     for number in range(12):
         await stage.submit(f"e{number}", ["spend", "run", {"calls": 1}, {"calls": 7}])
