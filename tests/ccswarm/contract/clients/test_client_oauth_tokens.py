@@ -39,7 +39,7 @@ async def about_to_end(here: LoginServers) -> None:
     await here.keep(login.model_copy(update={"expires_at": 1.0}))
 
 
-@pytest.mark.parametrize("change", [ended, about_to_end])
+@pytest.mark.parametrize("change", [ended, pytest.param(about_to_end, marks=pytest.mark.torture)])
 async def test_a_token_that_ends_is_renewed(here: LoginServers, change: object) -> None:
     await here.log_in()
     before = await here.login()

@@ -73,7 +73,10 @@ def test_a_person_agrees_or_refuses_in_a_terminal(home: Path, files: RpcServer) 
         assert [one["params"] for one in files.asked if one["method"] == "echo"] == [{"z": 1, "a": "x"}]
 
 
-@pytest.mark.parametrize("how", [pytest.param(signal.SIGTERM, marks=pytest.mark.torture), signal.SIGKILL])
+@pytest.mark.parametrize(
+    "how",
+    [pytest.param(signal.SIGTERM, marks=pytest.mark.torture), pytest.param(signal.SIGKILL, marks=pytest.mark.torture)],
+)
 def test_a_question_outlives_the_server_and_a_call_under_way_does_not(
     home: Path, files: RpcServer, how: signal.Signals
 ) -> None:

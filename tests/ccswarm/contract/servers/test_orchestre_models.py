@@ -347,6 +347,7 @@ async def test_nobody_can_do_it(home: Path) -> None:
     assert {task["assignee"] for phase in done["plan"]["phases"] for task in phase["tasks"]} >= {"researcher", "coder"}
 
 
+@pytest.mark.torture
 def test_the_plan_is_run_as_it_is_and_every_task_ends(home: Path) -> None:
     """By ``ccswarm run``, in the workspace it was made for."""
 

@@ -48,6 +48,7 @@ async def test_without_work_it_is_no_worker_and_becomes_one_again(home: Path) ->
         await verbs.close()
 
 
+@pytest.mark.torture
 async def test_servers_that_the_configuration_names_later_are_known_to_the_next_run(home: Path) -> None:
     file = home / "ccswarm.toml"
     file.write_text(SMALL + TWO)
