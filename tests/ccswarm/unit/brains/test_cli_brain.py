@@ -155,6 +155,7 @@ async def test_an_end_without_finish_is_reminded_once(cli: CliWorker) -> None:
     assert len(cli.terminals.made) == 2
 
 
+@pytest.mark.torture
 async def test_a_client_that_forgot_its_session_begins_again(cli: CliWorker, home: Path) -> None:
     words = [sys.executable, str(AGENT), "{mcp_config}", "--resume", "{session}"]
     forgets = [*words, "complain:No conversation found with session ID: x", "exit:1"]

@@ -211,6 +211,7 @@ async def test_limits_are_told_as_each_provider_tells_them() -> None:
             await ask_claude(server, [FIRST])
 
 
+@pytest.mark.torture
 async def test_a_conversation_too_long_is_refused() -> None:
     async with ModelServer(loops(), context_tokens=200) as server:
         await ask_chat(server, [FIRST])
@@ -223,6 +224,7 @@ async def test_a_conversation_too_long_is_refused() -> None:
     assert 100 < counted.input_tokens < 200
 
 
+@pytest.mark.torture
 async def test_arguments_that_are_no_json_and_tools_that_are_not_there() -> None:
     broken = Reply(calls=[Call("run", '{"command": '), Call("no.such_tool", {}, "mine")])
     async with ModelServer(answers([broken, broken, broken])) as server:
@@ -254,6 +256,7 @@ async def test_a_gullible_model_does_what_an_output_says() -> None:
         assert (await ask_chat(server, [FIRST, CALLING, result])).choices[0].message.content == "no"
 
 
+@pytest.mark.torture
 async def test_scripts_by_turn_by_request_and_by_agent() -> None:
     said = {"role": "assistant", "content": "one"}
     script: Script = each({"ada": plays([Reply("one"), Reply("two")]), "bob": asides(answers([Reply("three")]))})

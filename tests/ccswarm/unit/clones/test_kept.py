@@ -12,6 +12,7 @@ import pytest
 
 from ccswarm.clones.kept import KeptClones, expire, list_kept, note_end, sizes
 from tests.ccswarm.support.clones import ClonedProject
+from tests.support.products import first
 
 
 @pytest.fixture
@@ -57,7 +58,7 @@ def test_what_is_old_goes_and_what_is_too_much_but_for_its_ref(tmp_path: Path, r
     assert refs == [f"refs/ccswarm/run_5/t.1{end}" for end in ("", "-base", "-sent")]
 
 
-@pytest.mark.parametrize("how", ["uncommitted", "committed", "in a program"])
+@pytest.mark.parametrize("how", first(["uncommitted", "committed", "in a program"], "uncommitted", "in a program"))
 def test_what_an_agent_did_after_its_work_was_collected_is_not_lost(tmp_path: Path, root: Path, how: str) -> None:
     project = ClonedProject(tmp_path)
     aged(project, root, "run_1", 1)
@@ -86,9 +87,9 @@ def test_sizes_are_counted_once(root: Path) -> None:
     (root / "run_1").mkdir(parents=True)
     one = KeptClones("run_1", root / "run_1", 0, ())
     (root / "run_1/a").write_bytes(b"x" * 8192)
-    first = sizes(root, [one])
+    before = sizes(root, [one])
     (root / "run_1/a").write_bytes(b"x" * 16384)
-    assert sizes(root, [one]) == first
+    assert sizes(root, [one]) == before
     (root / "run_1/b").write_bytes(b"x")
-    assert sizes(root, [one])["run_1"] > first["run_1"]
+    assert sizes(root, [one])["run_1"] > before["run_1"]
     assert [name.name for name in root.glob(".*")] == [".sizes.json"]

@@ -23,8 +23,8 @@ IN_TERMINALS = {"wizard", "long-build", "interrupt"}
 """Whose solutions are more than commands one after the other."""
 
 
-DAILY = set(range(0, len(SUITE.cases), 10))
-"""Every tenth shows what the suite is made of; that each of them is sound is torture: its files do not change."""
+DAILY = set(range(0, len(SUITE.cases), 15))
+"""Every fifteenth shows what the suite is made of; that each of them is sound is torture: its files do not change."""
 
 
 @pytest.fixture(
