@@ -145,14 +145,15 @@ def test_who_is_here_is_on_the_card(wire: Wire) -> None:
     assert (again.status_code, again.content) == (304, b"")
 
 
+@pytest.mark.torture
 @pytest.mark.parametrize(
     "part",
     [
-        pytest.param({"data": {"plan": PLAN}}, marks=pytest.mark.torture),
-        pytest.param({"data": {"plan": PLAN_TOML}}, marks=pytest.mark.torture),
-        pytest.param(file_part(PLAN_TOML, filename="plan.toml"), marks=pytest.mark.torture),
+        {"data": {"plan": PLAN}},
+        {"data": {"plan": PLAN_TOML}},
+        file_part(PLAN_TOML, filename="plan.toml"),
         file_part(PLAN_TOML, mediaType="application/toml; charset=utf-8"),
-        pytest.param(file_part(json.dumps(PLAN), filename="plan.json"), marks=pytest.mark.torture),
+        file_part(json.dumps(PLAN), filename="plan.json"),
     ],
 )
 def test_a_plan_comes_as_data_as_a_text_or_as_a_file(wire: Wire, part: dict[str, Any]) -> None:

@@ -116,6 +116,7 @@ def test_who_may_not_use_a_server_that_never_answers_does_not_ask_it(verbs: RunV
         until(wire, swarm, activeAgents=1)
 
 
+@pytest.mark.torture
 def test_a_server_of_an_agent_that_never_answers_holds_nobody_up(verbs: RunVerbs) -> None:
     with served(verbs) as first, connected(first.port) as wire:
         swarm, (ada,) = wire.swarm("mesh", "researcher")
@@ -131,6 +132,7 @@ def test_a_server_of_an_agent_that_never_answers_holds_nobody_up(verbs: RunVerbs
         assert children(second, "sleep") == []
 
 
+@pytest.mark.torture
 def test_it_ends_when_told_and_answers_what_it_was_asked(verbs: RunVerbs) -> None:
     with served(verbs) as server, connected(server.port) as idle, connected(server.port) as wire:
         swarm, _ = wire.swarm("mesh", "analyst")

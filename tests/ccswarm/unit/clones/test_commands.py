@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 from pathlib import Path
 
@@ -14,23 +15,31 @@ from ccswarm.clones.git import Git
 from tests.ccswarm.support.clones_commands import BY_GIT, BY_LINKS, Tree, lay
 
 
-@pytest.mark.parametrize("case", BY_LINKS)
-def test_links_give_what_commands_are_taken_from_other_names(home: Path, case: str) -> None:
-    persons, work, taken = BY_LINKS[case]
-    assert persons_to_merge(home, persons, work) == taken
-
-
-@pytest.mark.parametrize("case", BY_GIT)
-def test_the_persons_git_names_what_it_runs_and_reads(home: Path, case: str) -> None:
-    setting, persons, work, taken = BY_GIT[case]
-    assert persons_to_merge(home, persons, work, setting) == taken
-
-
-def persons_to_merge(home: Path, persons: Tree, work: Tree, setting: str = "") -> list[str]:
-    top = home / "project"
+@pytest.fixture(scope="module")
+def begun(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A repository with an empty commit, for copies."""
+    top = tmp_path_factory.mktemp("begun") / "project"
     subprocess.run(["git", "init", "-q", "--template=", str(top)], check=True)
     author = ("-c", "user.name=a", "-c", "user.email=a@b")
     subprocess.run(["git", *author, "commit", "-q", "--allow-empty", "-m", "Begin"], check=True, cwd=top)
+    return top
+
+
+@pytest.mark.parametrize("case", BY_LINKS)
+def test_links_give_what_commands_are_taken_from_other_names(home: Path, begun: Path, case: str) -> None:
+    persons, work, taken = BY_LINKS[case]
+    assert persons_to_merge(home, begun, persons, work) == taken
+
+
+@pytest.mark.parametrize("case", BY_GIT)
+def test_the_persons_git_names_what_it_runs_and_reads(home: Path, begun: Path, case: str) -> None:
+    setting, persons, work, taken = BY_GIT[case]
+    assert persons_to_merge(home, begun, persons, work, setting) == taken
+
+
+def persons_to_merge(home: Path, begun: Path, persons: Tree, work: Tree, setting: str = "") -> list[str]:
+    top = home / "project"
+    shutil.copytree(begun, top)
     key, _, value = setting.partition("=")
     if setting:
         subprocess.run(["git", "config", key, value], check=True, cwd=top)
