@@ -203,7 +203,7 @@ async def test_a_secret_that_is_not_taken(here: LoginServers, env: dict[str, str
     assert here.guarded.calls == []
 
 
-@pytest.mark.parametrize("content", first(["", "{", '{"tokens": 3}', "\udcff"], '{"tokens": 3}', "\udcff"))
+@pytest.mark.parametrize("content", first(["", "{", '{"tokens": 3}', "\udcff"], '{"tokens": 3}'))
 async def test_a_login_that_cannot_be_read_is_none(here: LoginServers, content: str) -> None:
     await here.log_in()
     (file,) = (here.state / "logins").glob("*.json")

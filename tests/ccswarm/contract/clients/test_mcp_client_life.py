@@ -166,6 +166,7 @@ async def test_a_deaf_server_is_probed_once(tmp_path: Path) -> None:
         await client.close()
 
 
+@pytest.mark.torture
 async def test_a_server_that_dies_of_the_probe_is_started_again_without() -> None:
     eras: dict[str, str] = {}
     async with client_of("no_server", "probe_dies", eras=eras) as client:
@@ -194,7 +195,7 @@ async def test_an_era_that_is_no_longer_right_is_found_again() -> None:
     assert swapped == eras
 
 
-@pytest.mark.parametrize("content", first(["", "{", "[]", '{"x": 1}', "\0"], "{", '{"x": 1}'))
+@pytest.mark.parametrize("content", first(["", "{", "[]", '{"x": 1}', "\0"], "{"))
 async def test_a_broken_cache_is_an_empty_one(tmp_path: Path, content: str) -> None:
     (tmp_path / "eras.json").write_text(content)
     client = PLUGIN.open(settings("plain", "both"), env=os.environ, state_directory=tmp_path)

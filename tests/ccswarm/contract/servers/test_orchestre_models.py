@@ -311,7 +311,8 @@ async def test_without_a_model_the_workspace_is_searched_and_counted(home: Path)
         )
 
 
-async def test_a_model_plans_and_what_cannot_be_done_in_order_is_not_used(home: Path) -> None:
+@pytest.mark.parametrize("circle", [False, pytest.param(True, marks=pytest.mark.torture)])
+async def test_a_model_plans_and_what_cannot_be_done_in_order_is_not_used(home: Path, circle: bool) -> None:
     def task(name: str, *needs: str) -> dict[str, Any]:
         facts = {"title": f"Do {name}", "description": "All of it", "effort": "1 day", "priority": "high"}
         return {"id": name, **facts, "dependencies": list(needs), "assignee": "mia"}
@@ -331,10 +332,11 @@ async def test_a_model_plans_and_what_cannot_be_done_in_order_is_not_used(home: 
         assert (done["method"], done["check"]) == ("model", {"valid": True, "problems": []})
         assert 'id = "task-1-2"' in done["ccswarmPlan"]
         assert 'needs = ["task-1-1"]' in done["ccswarmPlan"]
-        done = await called(verbs, "generate_plan", requirements=NEEDED)
-        assert done["method"] == "rules"
-        assert "need each other in a circle" in done["notes"][0]
-        assert done["check"]["valid"]
+        if circle:
+            done = await called(verbs, "generate_plan", requirements=NEEDED)
+            assert done["method"] == "rules"
+            assert "need each other in a circle" in done["notes"][0]
+            assert done["check"]["valid"]
 
 
 async def test_nobody_can_do_it(home: Path) -> None:

@@ -103,22 +103,10 @@ def test_a_plan_is_given_as_text_or_as_a_file_of_the_workspace(
     assert [one["task"] for one in status["tasks"]] == ["only"]
 
 
-def test_a_long_result_is_read_page_by_page(client: ServerClient) -> None:
-    run = client.tool("start_run", plan=BIG)["run"]
-    client.follow(run)
-    text, offset, more = "", 0, True
-    while more:
-        page = client.tool("read_result", run=run, task="big", offset=offset)
-        assert page["offset"] == offset
-        assert len(page["text"]) <= 7000
-        text, offset, more = text + page["text"], page["next_offset"], page["more"]
-    assert len(text) == page["total_chars"] > 7000
-    assert json.loads(text)["steps"]["say3"]["status"] == "ok"
-    assert client.tool("read_result", run=run, offset=10**9)["text"] == ""
-
-
-def test_a_whole_run_is_followed_with_one_call_and_its_events_come_in_pages_and_each_once(client: ServerClient) -> None:
-    plan = "".join(task(f"t{number}", step("say")) for number in range(3))
+def test_a_whole_run_is_followed_with_one_call_and_its_events_and_long_results_come_in_pages(
+    client: ServerClient,
+) -> None:
+    plan = BIG + "".join(task(f"t{number}", step("say")) for number in range(2))
     run = client.tool("start_run", plan=plan)["run"]
     whole, reported = client.follow_whole(run)
     assert (reported["over"], reported["status"], len(whole)) == (True, "succeeded", 2 + 2 * 3)
@@ -132,6 +120,20 @@ def test_a_whole_run_is_followed_with_one_call_and_its_events_come_in_pages_and_
     assert sorted(map(key, found)) == sorted(map(key, whole))
     assert len(found) == 2 + 2 * 3
     assert client.tool("run_events", run=run, cursor=cursor)["events"] == []
+    result_is_read_page_by_page(client, run)
+
+
+def result_is_read_page_by_page(client: ServerClient, run: str) -> None:
+    """Require that of a run of BIG."""
+    text, offset, more = "", 0, True
+    while more:
+        page = client.tool("read_result", run=run, task="big", offset=offset)
+        assert page["offset"] == offset
+        assert len(page["text"]) <= 7000
+        text, offset, more = text + page["text"], page["next_offset"], page["more"]
+    assert len(text) == page["total_chars"] > 7000
+    assert json.loads(text)["steps"]["say3"]["status"] == "ok"
+    assert client.tool("read_result", run=run, offset=10**9)["text"] == ""
 
 
 def test_the_same_call_key_starts_one_run(client: ServerClient, done: str) -> None:
