@@ -110,6 +110,7 @@ def test_a_question_outlives_the_server_and_a_call_under_way_does_not(
         assert [one["params"] for one in files.asked if one["method"] == "echo"] == [{"text": "later"}]
 
 
+@pytest.mark.torture
 def test_calls_beyond_the_budget_are_refused(home: Path) -> None:
     more = "[agents.budget]\ncalls = 2\n"
     verbs = RunVerbs(home, QUICK + SERVERS + agent("proxy", "small.*") + more)

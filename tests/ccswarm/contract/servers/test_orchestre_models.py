@@ -160,6 +160,7 @@ async def test_what_is_no_analysis_falls_back_to_rules_and_says_so(
             assert done["analysis"]["complexity"]["because"]
 
 
+@pytest.mark.torture
 async def test_budgets_hold_and_agents_that_cannot_think_are_told(home: Path) -> None:
     spent = 'budget = { tokens = 50 }\ngrants = ["small.*"]'
     async with (
@@ -258,6 +259,7 @@ async def test_what_is_not_reviewed(home: Path) -> None:
         assert nobody.value.more["run"].startswith("run_")
 
 
+@pytest.mark.torture
 async def test_research_reads_with_the_tools_that_are_granted(home: Path) -> None:
     def script(asked: Asked) -> Behaviour:
         if not asked.turns:
