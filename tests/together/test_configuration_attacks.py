@@ -140,6 +140,7 @@ def test_a_configuration_planted_where_ccswarm_was_never_started_is_not_used(
     unharmed(swarm_home)
 
 
+@pytest.mark.torture  # test_cli_trust.py: a program that an agent rewrote is not started
 def test_a_server_that_an_agent_rewrites_is_not_started(swarm_home: SwarmHome, verbs: RunVerbs) -> None:
     """By its words it is the same: the file that they name is another."""
     shutil.copytree(SERVERS, swarm_home.project / "tools", ignore=shutil.ignore_patterns("__pycache__"))
