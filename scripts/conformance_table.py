@@ -23,7 +23,7 @@ HEAD = """\
 
 What this server is measured by: the official conformance suite of the Model Context Protocol, and forty rows of our
 own. `scripts/conformance_table.py` writes this page from a run; `make torture` runs
-both, server and client, and `make test` the rows, and of the suite what is newest over HTTP and one of the client's.
+both, server and client, and `make test` the rows and, of the suite, the newest revision over HTTP.
 
 ## The official suite
 

@@ -14,7 +14,6 @@ import pytest
 
 from tests.clients.conformance_run import forks, requirements, suite
 from tests.support.bounds import BOUND_SECONDS
-from tests.support.products import first
 
 COUNTS = {"2025-11-25": 18, "2026-07-28": 32}
 MILLISECONDS = str(int(BOUND_SECONDS * 1000))
@@ -73,11 +72,10 @@ def test_everything_is_required_offered_or_excluded_by_name(revision: str) -> No
     assert sorted(reported) == sorted([*BESIDES, *NOT_OFFERED])
 
 
-@pytest.mark.parametrize(
-    "name", first(("tools_call", "http-standard-headers", "auth/scope-step-up"), "auth/scope-step-up")
-)
+@pytest.mark.torture  # test_mcp_client_http.py and test_client_oauth_login.py have calls, headers and signing in
+@pytest.mark.parametrize("name", ["tools_call", "http-standard-headers", "auth/scope-step-up"])
 def test_of_each_kind_one(name: str, command: str, tmp_path: Path) -> None:
-    """Calls, headers and signing in, for which it calls with headers, too; torture runs all."""
+    """Calls, headers and signing in; the next test has all."""
     suite("client", "--scenario", name, "--command", command, "--timeout", MILLISECONDS, "-o", str(tmp_path))
     (found,) = scenarios_of(tmp_path).values()
     found.holds()
