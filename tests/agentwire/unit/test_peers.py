@@ -67,6 +67,7 @@ def test_this_user_is_known_however_it_connects(host: str, called: str) -> None:
 
 if IS_ROOT:  # nobody else can be somebody else
 
+    @pytest.mark.corners
     @pytest.mark.parametrize("user", USERS)
     @pytest.mark.parametrize(("host", "called"), ADDRESSES)
     def test_another_user_is_known_for_who_it_is(host: str, called: str, user: int) -> None:

@@ -9,8 +9,10 @@ import pytest
 
 from ai_session.terminal.screen import Screen
 from tests.ai_session.golden.tmux_reference import Drawn, TmuxReference, tmux_reference
+from tests.support.products import first
 
 RECORDINGS = Path(__file__).parents[2] / "data" / "recordings"
+NAMES = sorted(path.stem for path in RECORDINGS.glob("*.raw"))
 ROWS, COLS = 24, 80
 
 PROBES = {
@@ -85,8 +87,9 @@ def test_a_feature_is_drawn_as_tmux_draws_it(name: str, reference: TmuxReference
     assert drawn(screen) == reference.draw(PROBES[name], ROWS, COLS)
 
 
-@pytest.mark.parametrize("path", sorted(RECORDINGS.glob("*.raw")), ids=lambda path: path.stem)
-def test_a_recording_cut_anywhere_is_drawn_as_tmux_draws_it(path: Path, reference: TmuxReference) -> None:
+@pytest.mark.parametrize("name", first(NAMES, "htop", "rich", "top", "zsh"))
+def test_a_recording_cut_anywhere_is_drawn_as_tmux_draws_it(name: str, reference: TmuxReference) -> None:
+    path = RECORDINGS / f"{name}.raw"
     rows, cols = (int(word) for word in path.with_suffix(".txt").read_text().split()[:2])
     data = path.read_bytes()
     for part in (1, 2, 3, 4):

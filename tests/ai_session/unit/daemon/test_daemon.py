@@ -32,6 +32,7 @@ from tests.ai_session.support.mcp_client import (
     runtime,
 )
 from tests.ai_session.support.sessions import spin
+from tests.support import forked
 from tests.support.forked import Forked
 from tests.support.process_ends import ending
 from tests.support.processor_time import once_within
@@ -246,10 +247,12 @@ def test_foreground_daemon_that_cannot_start_says_why() -> None:
     settings = Path(os.environ["HOME"]) / ".config/ai-session/config.toml"
     settings.parent.mkdir(parents=True, exist_ok=True)
     settings.write_text("[session]\nrows = 1\n")
-    with foreground() as process:
-        assert process.stderr
-        said = process.stderr.read().decode().splitlines()
-        assert process.wait(BOUND_SECONDS) == 1
+    process = forked.piped("ai_session", ["daemon", "run"], cwd=settings.parent, env=os.environ)
+    try:
+        said = process.communicate()[1].decode().splitlines()
+    finally:
+        process.close()
+    assert process.returncode == 1
     assert said[0].startswith("ai-session: serving on")
     assert "session.rows" in said[1]
     assert len(said) == 2

@@ -58,6 +58,7 @@ COMMANDS = {
 }
 
 
+@pytest.mark.corners
 @pytest.mark.parametrize("name", COMMANDS)
 @pytest.mark.parametrize("where", ["--global", "--local"])
 def test_files_that_commands_name(here: Path, name: str, where: str) -> None:

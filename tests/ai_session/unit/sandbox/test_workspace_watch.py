@@ -190,6 +190,7 @@ PLANTS: dict[str, tuple[Callable[[Scene], object], list[tuple[str, str]]]] = {
 }
 
 
+@pytest.mark.corners
 @pytest.mark.parametrize("watched", [True, False], ids=["watched", "walked"])
 @pytest.mark.parametrize("name", PLANTS)
 async def test_what_is_planted_is_noticed_once(scene: Scene, name: str, watched: bool) -> None:
