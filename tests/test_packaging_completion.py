@@ -91,6 +91,7 @@ def test_zsh(program: str, home: Path) -> None:
         shell.expect(verb)
 
 
+@pytest.mark.torture  # test_bash has the same words completed
 @pytest.mark.either("program")
 def test_fish(program: str, home: Path) -> None:
     installed("fish", program, home)

@@ -53,6 +53,7 @@ def test_the_daemon_is_killed(backend: str, rounds: int) -> None:
     each_round(backend, rounds, judge)
 
 
+@pytest.mark.torture  # test_backend_survival.py: a killed keeper
 @pytest.mark.parametrize("rounds", ROUNDS)
 def test_the_holder_is_killed(rounds: int) -> None:
     def judge(one: Round, pids: list[int]) -> None:

@@ -155,6 +155,7 @@ async def live(backend: str, home: Path, seed: int, steps: int) -> None:
 
 
 @pytest.mark.anyio
+@pytest.mark.either("backend")
 @pytest.mark.parametrize("seed", [1, pytest.param(2, marks=pytest.mark.torture)])
 async def test_a_session_and_its_model_agree(backend: str, home: Path, seed: int) -> None:
     await live(backend, home, seed, 20)
