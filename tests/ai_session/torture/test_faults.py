@@ -81,7 +81,7 @@ def test_no_terminals_are_left(home: Path, backend: str) -> None:
         room_for_one_after_a_close(client, backend, count)
 
 
-@pytest.mark.torture  # above the same of terminals; test_holder.py has full tables
+@pytest.mark.torture  # above the same of terminals; test_backend.py and test_auto_backend.py have few descriptors
 @pytest.mark.parametrize("backend", TMUX_FIRST)
 def test_no_descriptors_are_left_in_the_daemon(home: Path, backend: str) -> None:
     with machine(home) as here, here.caller() as client:
