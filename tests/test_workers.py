@@ -94,7 +94,6 @@ def test_each_outcome_is_reported_once_with_what_belongs_to_it(tmp_path: Path) -
     assert (tmp_path / ".pytest_cache/v/cache/lastfailed").read_text().count("::") == 3
 
 
-@pytest.mark.torture  # an interrupt, below, ends them in the same way
 def test_they_stop_at_the_first_failure_if_they_shall(tmp_path: Path) -> None:
     failing = "import pytest\n@pytest.mark.parametrize('number', range(50))\ndef test_it(number):\n    assert number\n"
     code, said = ran(tmp_path, "--workers", "1", "-x", test_failing=failing)
