@@ -5,7 +5,7 @@ help:
 	@echo "make test     format, lint, types and every test"
 	@echo "make check    the same with the fast tests only"
 	@echo "make clients  Claude Code, Codex and Gemini CLI drive the servers, and agents (1 GB of packages)"
-	@echo "make torture  minutes of kills, floods and endurance"
+	@echo "make torture  each night: kills, floods, endurance, further shells and whole programs"
 	@echo "make matrix   the fast tests under Python 3.11 to 3.14, lowest and highest dependencies"
 	@echo "make bench    measure against floors taken in the same run"
 	@echo "make docs     the site, into build/site; reference and man pages from the code"
@@ -33,7 +33,7 @@ clients:
 torture:
 	@scripts/bootstrap torture
 	@scripts/frameworks
-	@.venv/bin/pytest -m torture --timeout 1200
+	@.venv/bin/pytest -m "torture or hypothesis and not clients" --hypothesis-profile thorough --timeout 1200
 
 matrix:
 	@scripts/bootstrap dev

@@ -41,10 +41,10 @@ BY_CHANCE = [HealthCheck.too_slow, HealthCheck.filter_too_much, HealthCheck.data
 """Health checks that depend on the machine's load or on the examples, not on the tested code."""
 
 settings.register_profile(
-    "quick", max_examples=25, stateful_step_count=25, deadline=None, suppress_health_check=BY_CHANCE
+    "quick", max_examples=10, stateful_step_count=25, deadline=None, suppress_health_check=BY_CHANCE
 )
 settings.register_profile("thorough", max_examples=1000, deadline=None, suppress_health_check=BY_CHANCE)
-settings.load_profile("quick")  # each run draws other examples; --hypothesis-profile thorough draws more
+settings.load_profile("quick")  # each run draws other examples; make torture draws more
 
 gc.disable()  # until the first test: it inspects what stays repeatedly, for a third of the time of collection
 

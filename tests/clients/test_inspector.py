@@ -51,6 +51,7 @@ def test_every_schema_is_portable(sharer: Person, era: str) -> None:
     assert len(result["tools"]) == 10
 
 
+@pytest.mark.torture  # test_node_sdk shares one
 def test_calls_of_several_runs_share_a_session(sharer: Person, era: str) -> None:
     status, result, _ = call(sharer, era, "create_session", name=f"inspected-{era}")
     assert (status, result["structuredContent"]["name"]) == (0, f"inspected-{era}")

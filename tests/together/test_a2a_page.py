@@ -7,6 +7,8 @@ import re
 import sys
 from pathlib import Path
 
+import pytest
+
 from tests.ccswarm.support.a2a_standard_server import Wire, connected, served
 from tests.ccswarm.support.runs import RunVerbs
 from tests.together.support.swarms import QUICK, ROOT, open_swarm_home
@@ -41,6 +43,7 @@ def answers(wire: Wire, body: str) -> list[str]:
     return [line.removeprefix("data: ") for line in answer.text.splitlines() if line.startswith("data: ")]
 
 
+@pytest.mark.torture
 def test_the_conversation_is_as_the_page_has_it(homes: Path) -> None:
     (configuration,) = CONFIGURATION
     assert COMMAND in configuration

@@ -48,6 +48,7 @@ def answers(vault: Vault, body: str) -> list[str]:
     return [answer.text]
 
 
+@pytest.mark.torture
 def test_the_conversation_is_as_the_page_has_it(homes: Path) -> None:
     (conversation,) = CONVERSATIONS
     with open_swarm_home(homes, QUICK + CONFIGURATION[-1], UNBOXED) as swarm_home:

@@ -7,6 +7,8 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+import pytest
+
 from ccswarm import __version__
 from tests.ccswarm.support.mcp_server_process import ServerClient
 from tests.together.support.swarms import QUICK, ROOT, open_swarm_home
@@ -32,6 +34,7 @@ def conversation() -> Iterator[tuple[bytes, str]]:
             yield said[2:].encode(), answered[2:]
 
 
+@pytest.mark.torture
 def test_the_conversation_is_as_the_page_has_it(homes: Path) -> None:
     (configuration,) = blocks("toml")
     assert COMMAND in configuration

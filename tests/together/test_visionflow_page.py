@@ -6,6 +6,8 @@ import re
 import sys
 from pathlib import Path
 
+import pytest
+
 from tests.ccswarm.support.runs import RunVerbs
 from tests.ccswarm.support.visionflow_server import connected, served
 from tests.together.support.swarms import QUICK, ROOT, open_swarm_home
@@ -24,6 +26,7 @@ def with_ids(text: str, known: dict[str, str]) -> str:
     return ID.sub(lambda found: known.get(found[0], found[0]), text)
 
 
+@pytest.mark.torture
 def test_the_conversation_is_as_the_page_has_it(homes: Path) -> None:
     (configuration,) = CONFIGURATION
     assert COMMAND in configuration

@@ -124,6 +124,7 @@ def test_what_cannot_be_served(rpc_home: RpcHome) -> None:
         assert said in line.run("serve", *words, code=code).stderr, words
 
 
+@pytest.mark.torture
 def test_the_page_shows_what_happens(served: Served) -> None:
     conversations = re.findall(r"^```json-lines\n(.*?)^```$", PAGE.read_text(), re.MULTILINE | re.DOTALL)
     assert conversations

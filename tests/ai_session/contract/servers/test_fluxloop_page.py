@@ -25,6 +25,7 @@ def client(home: Path) -> Iterator[Flux]:
     stop_daemons(home)
 
 
+@pytest.mark.torture
 def test_the_conversation_is_as_the_page_has_it(client: Flux) -> None:
     assert CONVERSATIONS
     for conversation in CONVERSATIONS:

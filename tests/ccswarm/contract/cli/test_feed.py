@@ -30,6 +30,7 @@ def code(answer: dict[str, dict[str, str]]) -> str:
     return answer["error"]["code"]
 
 
+@pytest.mark.torture  # the console reads and accepts by the feed in test_console_runs_page
 def test_a_run_is_reported_and_its_work_accepted_as_by_the_verbs(asked: Project) -> None:
     with feed(asked.home, AI_SESSION_ID="s_1") as run_feed:
         assert code(run_feed.ask("accept", run="last", task="t")) == "approval_needed", "no agent agrees"
