@@ -2,7 +2,7 @@
 
 help:
 	@echo "make demo     drive the server as an MCP client does, then let a swarm survey this project"
-	@echo "make test     format, lint, types and every test"
+	@echo "make test     format, lint, types and tests"
 	@echo "make check    the same with the fast tests only"
 	@echo "make clients  Claude Code, Codex and Gemini CLI drive the servers, and agents (1 GB of packages)"
 	@echo "make torture  each night: kills, floods, endurance, further shells and whole programs"

@@ -569,6 +569,8 @@ if __name__ == "__main__":
         run_once()
     else:
         rehearse()
+    for thread in {*threading.enumerate()} - {threading.current_thread()}:
+        thread.join(BOUND_SECONDS)  # the engine does not wait for the last of its own
     assert threading.active_count() == 1, "threads do not survive a fork"
     gc.freeze()
     gc.enable()
