@@ -5,7 +5,7 @@ help:
 	@echo "make test     format, lint, types and tests"
 	@echo "make check    the same with the fast tests only"
 	@echo "make clients  Claude Code, Codex and Gemini CLI drive the servers, and agents (1 GB of packages)"
-	@echo "make torture  each night: kills, floods, endurance, further shells and whole programs"
+	@echo "make torture  kills, floods, endurance, further shells; whole programs, more examples"
 	@echo "make matrix   the fast tests under Python 3.11 to 3.14, lowest and highest dependencies"
 	@echo "make bench    measure against floors taken in the same run"
 	@echo "make docs     the site, into build/site; reference and man pages from the code"

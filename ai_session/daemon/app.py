@@ -170,18 +170,18 @@ def installed_tools() -> dict[str, Tool]:
 
 
 def by_name(exported: Mapping[str, Any]) -> dict[str, Tool]:
-    """Return the tools that the files named by ``exported`` export, by name. Raises ConfigInvalid."""
+    """Return the tools that the plug-ins named by ``exported`` export, by name. Raises ConfigInvalid."""
     found: dict[str, Tool] = {}
-    for file, tools in exported.items():
+    for plugin, tools in exported.items():
         if not isinstance(tools, (tuple, list)):
             raise ConfigInvalid(
-                f"PLUGIN of the tools plug-in {file!r} is not a tuple",
+                f"PLUGIN of the tools plug-in {plugin!r} is not a tuple",
                 suggestion="write PLUGIN = (Tool(…),), with the comma",
             )
         for tool in cast("Sequence[Tool]", tools):
             if tool.name in found:
                 raise ConfigInvalid(
-                    f"the tools plug-in {file!r} exports {tool.name}, as another one does",
+                    f"the tools plug-in {plugin!r} exports {tool.name}, as another one does",
                     suggestion="give the tool another name",
                 )
             found[tool.name] = tool

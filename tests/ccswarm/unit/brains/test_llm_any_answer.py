@@ -7,8 +7,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
-import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from ccswarm.brains.base import Assignment, CallTool, Finish, Step, Think, Wait
@@ -128,23 +127,18 @@ def think(heard: Sequence[Any], came: Sequence[CallOutcome]) -> tuple[list[Step]
     return steps, flow.events, thinking
 
 
-@pytest.mark.parametrize("examples", [5, pytest.param(25, marks=pytest.mark.torture)])
-def test_it_ends_and_is_the_same_again(examples: int) -> None:
-    @settings(max_examples=examples)
-    @given(st.lists(ANSWERS | TROUBLES, min_size=1, max_size=6), st.lists(OUTCOMES, min_size=1, max_size=4))
-    def tried(heard: list[Any], came: list[CallOutcome]) -> None:
-        steps, events, thinking = think(heard, came)
-        ids = [step.id for step in steps if not isinstance(step, Finish)]
-        assert len(ids) == len(set(ids)), "each id once"
-        assert sum(event["event"] == "agent.said" for event in events) <= MOST_TURNS
-        ending = steps[-1]
-        assert isinstance(ending, Finish)
-        assert ending.summary
-        json.dumps(ending.result)
-        answered = [call for turn in thinking.conversation.turns for call in turn.calls if call.ended]
-        assert all(message.text for message in thinking.conversation.messages() if message.call in answered)
-        again, told_again, _ = think(heard, came)
-        assert [step for step in again if not isinstance(step, Think)] == [s for s in steps if not isinstance(s, Think)]
-        assert told_again == events
-
-    tried()
+@given(st.lists(ANSWERS | TROUBLES, min_size=1, max_size=6), st.lists(OUTCOMES, min_size=1, max_size=4))
+def test_it_ends_and_is_the_same_again(heard: list[Any], came: list[CallOutcome]) -> None:
+    steps, events, thinking = think(heard, came)
+    ids = [step.id for step in steps if not isinstance(step, Finish)]
+    assert len(ids) == len(set(ids)), "each id once"
+    assert sum(event["event"] == "agent.said" for event in events) <= MOST_TURNS
+    ending = steps[-1]
+    assert isinstance(ending, Finish)
+    assert ending.summary
+    json.dumps(ending.result)
+    answered = [call for turn in thinking.conversation.turns for call in turn.calls if call.ended]
+    assert all(message.text for message in thinking.conversation.messages() if message.call in answered)
+    again, told_again, _ = think(heard, came)
+    assert [step for step in again if not isinstance(step, Think)] == [s for s in steps if not isinstance(s, Think)]
+    assert told_again == events

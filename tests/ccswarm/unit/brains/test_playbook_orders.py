@@ -6,8 +6,7 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
-import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from ccswarm.models import CallOutcome, CallStatus
@@ -47,42 +46,31 @@ def picks(draw: st.DrawFn) -> Pick:
     return lambda going: draw(st.permutations(going))[: draw(st.integers(1, len(going)))]
 
 
-@pytest.mark.parametrize("examples", [5, pytest.param(25, marks=pytest.mark.torture)])
-def test_the_order_in_which_calls_end_changes_nothing(examples: int) -> None:
-    @settings(max_examples=examples)
-    @given(plans(), st.data())
-    def tried(plan: dict[str, Any], data: st.DataObject) -> None:
-        answers = data.draw(st.composite(outcomes)())
-        one = run(plan, answers)
-        for pick in (together, last, data.draw(st.composite(picks)())):
-            other = run(plan, answers, pick)
-            assert json.dumps(other.finish.result) == json.dumps(one.finish.result)
-            assert (other.finish.status, other.finish.summary) == (one.finish.status, one.finish.summary)
-            assert sorted(other.ids) == sorted(one.ids)
-            assert arguments(other) == arguments(one)
-
-    tried()
+@given(plans(), st.data())
+def test_the_order_in_which_calls_end_changes_nothing(plan: dict[str, Any], data: st.DataObject) -> None:
+    answers = data.draw(st.composite(outcomes)())
+    one = run(plan, answers)
+    for pick in (together, last, data.draw(st.composite(picks)())):
+        other = run(plan, answers, pick)
+        assert json.dumps(other.finish.result) == json.dumps(one.finish.result)
+        assert (other.finish.status, other.finish.summary) == (one.finish.status, one.finish.summary)
+        assert sorted(other.ids) == sorted(one.ids)
+        assert arguments(other) == arguments(one)
 
 
-@pytest.mark.parametrize("examples", [5, pytest.param(25, marks=pytest.mark.torture)])
-def test_the_same_endings_give_the_same_decisions(examples: int) -> None:
+@given(plans(), st.data())
+def test_the_same_endings_give_the_same_decisions(plan: dict[str, Any], data: st.DataObject) -> None:
     """In whatever order those that are told together are told; a gate may be among the steps."""
+    for each in plan["steps"]:
+        each["gate"] = data.draw(st.booleans())
+    answers = data.draw(st.composite(outcomes)())
+    reported: list[Sequence[str]] = []
 
-    @settings(max_examples=examples)
-    @given(plans(), st.data())
-    def tried(plan: dict[str, Any], data: st.DataObject) -> None:
-        for each in plan["steps"]:
-            each["gate"] = data.draw(st.booleans())
-        answers = data.draw(st.composite(outcomes)())
-        reported: list[Sequence[str]] = []
+    def record(going: Sequence[str]) -> Sequence[str]:
+        reported.append(data.draw(st.permutations(going))[: data.draw(st.integers(1, len(going)))])
+        return reported[-1]
 
-        def record(going: Sequence[str]) -> Sequence[str]:
-            reported.append(data.draw(st.permutations(going))[: data.draw(st.integers(1, len(going)))])
-            return reported[-1]
-
-        one = run(plan, answers, record)
-        replay = iter(reported)
-        other = run(plan, answers, lambda _: next(replay)[::-1])
-        assert other == one
-
-    tried()
+    one = run(plan, answers, record)
+    replay = iter(reported)
+    other = run(plan, answers, lambda _: next(replay)[::-1])
+    assert other == one

@@ -211,29 +211,26 @@ ANY = st.recursive(
 )
 
 
-@pytest.mark.parametrize("examples", [5, pytest.param(25, marks=pytest.mark.torture)])
-def test_any_text_has_a_plan_that_the_swarm_takes(examples: int) -> None:
-    @settings(max_examples=examples, deadline=None)
-    @given(
-        requirements=TEXT,
-        analysis=ANY,
-        preferences=st.dictionaries(
-            st.sampled_from(["methodology", "teamSize", "sprintLength", "prioritization"]), ANY, max_size=4
-        ),
-    )
-    def tried(requirements: str, analysis: Any, preferences: dict[str, Any]) -> None:
-        plan = planned(requirements, None, analysis, **preferences)
-        assert plan_problem(plan) == ""
-        json.dumps(plan)
-        taken = as_run(plan, requirements)
-        assert plan_problems(taken, None) == []
-        assert [task.id for task in taken.tasks] == [one["swarmTask"] for one in tasks_in(plan)]
-        needs = {swarm_id(one["id"]): tuple(map(swarm_id, one["dependencies"])) for one in tasks_in(plan)}
-        assert {task.id: task.needs for task in taken.tasks} == needs
-        assert ends(taken) == set(needs)
-        assert describe(taken)["stages"][0] == ["task-1-1"]
-
-    tried()
+@given(
+    requirements=TEXT,
+    analysis=ANY,
+    preferences=st.dictionaries(
+        st.sampled_from(["methodology", "teamSize", "sprintLength", "prioritization"]), ANY, max_size=4
+    ),
+)
+def test_any_text_has_a_plan_that_the_swarm_takes(
+    requirements: str, analysis: Any, preferences: dict[str, Any]
+) -> None:
+    plan = planned(requirements, None, analysis, **preferences)
+    assert plan_problem(plan) == ""
+    json.dumps(plan)
+    taken = as_run(plan, requirements)
+    assert plan_problems(taken, None) == []
+    assert [task.id for task in taken.tasks] == [one["swarmTask"] for one in tasks_in(plan)]
+    needs = {swarm_id(one["id"]): tuple(map(swarm_id, one["dependencies"])) for one in tasks_in(plan)}
+    assert {task.id: task.needs for task in taken.tasks} == needs
+    assert ends(taken) == set(needs)
+    assert describe(taken)["stages"][0] == ["task-1-1"]
 
 
 def ends(plan: Settings) -> set[str]:

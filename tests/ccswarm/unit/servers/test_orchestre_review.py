@@ -102,25 +102,20 @@ FIELDS: dict[str, st.SearchStrategy[Any]] = {
 FINDINGS: st.SearchStrategy[list[dict[str, Any]]] = st.lists(st.fixed_dictionaries(FIELDS), max_size=8)
 
 
-@pytest.mark.parametrize("examples", [8, pytest.param(25, marks=pytest.mark.torture)])
-def test_any_answers_have_a_consensus(examples: int) -> None:
-    @settings(max_examples=examples, deadline=None)
-    @given(st.dictionaries(st.sampled_from("abcd"), FINDINGS, min_size=1))
-    def tried(answers: dict[str, list[Any]]) -> None:
-        found = {model: said(*given_, model=model) for model, given_ in answers.items()}
-        groups = group_findings(one for each in found.values() for one in each)
-        assert sorted(id(one) for group in groups for one in group) == sorted(
-            id(one) for each in found.values() for one in each
-        )
-        for number, group in enumerate(groups):
-            for other in groups[number + 1 :]:
-                assert not any(one.same(two) for one in group for two in other)
-        agreed, apart = consensus(found, len(found))
-        assert 0 <= agreed["score"] <= 10
-        assert agreed["agreement"] is None or 0 <= agreed["agreement"] <= 1
-        json.dumps([agreed, apart])
-
-    tried()
+@given(st.dictionaries(st.sampled_from("abcd"), FINDINGS, min_size=1))
+def test_any_answers_have_a_consensus(answers: dict[str, list[Any]]) -> None:
+    found = {model: said(*given_, model=model) for model, given_ in answers.items()}
+    groups = group_findings(one for each in found.values() for one in each)
+    assert sorted(id(one) for group in groups for one in group) == sorted(
+        id(one) for each in found.values() for one in each
+    )
+    for number, group in enumerate(groups):
+        for other in groups[number + 1 :]:
+            assert not any(one.same(two) for one in group for two in other)
+    agreed, apart = consensus(found, len(found))
+    assert 0 <= agreed["score"] <= 10
+    assert agreed["agreement"] is None or 0 <= agreed["agreement"] <= 1
+    json.dumps([agreed, apart])
 
 
 def test_lines_with_the_words_of_a_topic(tmp_path: Path) -> None:
