@@ -18,7 +18,7 @@ from tests.support.bounds import BOUND_SECONDS
 
 USABLE_SECONDS = 3.0
 STEPS = 9
-INTERRUPTED = 130
+INTERRUPTED, NOT_FOUND = 130, 127
 
 
 class Walk:
@@ -121,7 +121,7 @@ class Walk:
         if running is not None:
             await happened(self.session, "foreground")
             outcome = await wait.interrupt(self.session, 5.0)
-            if not outcome.ended or running.record.exit_code not in (INTERRUPTED, None):
+            if not outcome.ended or running.record.exit_code not in self._interrupted:
                 self.wrong.append(f"an interrupted line: {running.record}")
 
     async def _key_typed(self) -> None:
@@ -131,8 +131,13 @@ class Walk:
             self.session.send(b"\x03")
             async with asyncio.timeout(BOUND_SECONDS):
                 record = await running.finished
-            if record.exit_code not in (INTERRUPTED, None):
+            if record.exit_code not in self._interrupted:
                 self.wrong.append(f"Ctrl-C: {record}")
+
+    @property
+    def _interrupted(self) -> tuple[int | None, ...]:
+        """The exit codes that an interrupted line may have: the rest of one may name no program."""
+        return (INTERRUPTED, None, NOT_FOUND) if self.keyed else (INTERRUPTED, None)
 
     async def _executed_exec(self) -> None:
         self._judge_exec(await self._ended(await self._begun(f"exec {self.shell_line}")))
