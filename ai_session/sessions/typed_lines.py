@@ -93,6 +93,7 @@ class TypedLines:
         if not LINE_ENDS.search(data):
             self.send(data)
             return None
+        await self._has_begun()
         await self._takes_a_line()
         holder = session.holder()
         if not self._free_for_lines() or (holder is not None and not holder.leads_itself):
@@ -121,6 +122,16 @@ class TypedLines:
         session = self._session
         busy = session.running is not None or session.claimed or session.at.human_line
         return session.at.up and not busy and session.ending is None
+
+    async def _has_begun(self) -> None:
+        """Wait until the command that was started last has begun, or for a while. Before that a line editor may have
+        the terminal, where Enter is a carriage return: a program that reads it later waits for the end of the line."""
+        session = self._session
+        running = session.running
+        deadline = asyncio.get_running_loop().time() + RECOVERY_SECONDS
+        while running is not None and running is session.running and not running.started:
+            if session.at.incomplete or not await session.changed(deadline - asyncio.get_running_loop().time()):
+                return
 
     async def _takes_a_line(self) -> None:
         """Wait until the prompt is drawn and it is known where the shell reads there, or for a while. What is typed
