@@ -122,7 +122,8 @@ def approvals(home: Path) -> Message:
 
 def approve(home: Path, question: Message, **params: Any) -> None:
     """Approve a question as a person."""
-    assert typed(home, "approve", question_id=question["question_id"], **params)["about"] == question["message"]
+    answer = typed(home, "approve", question_id=question["question_id"], **params)
+    assert answer.get("about") == question["message"], answer
 
 
 def events(home: Path) -> list[dict[str, Any]]:

@@ -125,7 +125,7 @@ LINES = f"""((term, buffer) => [...Array(term.rows).keys()].map(
 HOSTILE = r"""
 printf '\e]0;<img src=x onerror=window.pwned=1>\a\e]52;c;cHduZWQ=\a\e]8;;javascript:window.pwned=2\a LINK \e]8;;\a\n'
 printf '\e[c\e[>c\e[5n\e[6n\e]10;?\a\e[?1$p\eP$qm\e\\'
-printf '<script>window.pwned=3</script> \e[38;2;10;200;30mcoloured\e[0m\n'
+printf '\n<script>window.pwned=3</script> \e[38;2;10;200;30mcoloured\e[0m\n'
 """.strip()
 
 
