@@ -55,6 +55,15 @@ EARLIER: set[int] = set()
 """The processes that ran before this test started its first one, and that it cannot have left behind."""
 
 
+TMP_ENDS_WITH_RUN = bool(os.environ.get("TMP_IN_MEMORY"))
+"""Whether the run's /tmp is its own, so that nothing in it needs to be removed."""
+
+
+def remove(path: Path) -> None:
+    if not TMP_ENDS_WITH_RUN:
+        shutil.rmtree(path, ignore_errors=True)
+
+
 def note_start(event: str, _: object) -> None:
     if event in ("subprocess.Popen", "os.fork", "os.forkpty", "os.posix_spawn", "os.system"):
         if not EARLIER:
@@ -130,7 +139,7 @@ def homes() -> Iterator[Path]:
         yield root
     gc.collect()  # what the last test did not close is its failure
     left = end_leftovers(root)
-    shutil.rmtree(root, ignore_errors=True)
+    remove(root)
     assert not left, f"left behind by the run: {left}"
 
 
@@ -192,7 +201,7 @@ def home(homes: Path) -> Iterator[Path]:
         gc.collect()  # what this test did not close is its own failure, not that of a later test
         gc.freeze()  # and what it imported is not inspected again
         left = end_leftovers(path, EARLIER)
-    shutil.rmtree(path, ignore_errors=True)
+    remove(path)
     assert not left, f"left behind by this test: {left}"
 
 
@@ -202,7 +211,7 @@ def shared_home(homes: Path) -> Iterator[Path]:
     path = new_home(homes)
     yield path
     left = end_leftovers(path)
-    shutil.rmtree(path, ignore_errors=True)
+    remove(path)
     assert not left, f"left behind by this module: {left}"
 
 

@@ -17,6 +17,7 @@ import sys
 import threading
 import traceback
 import warnings
+import zlib
 from collections import deque
 from contextlib import suppress
 from itertools import groupby
@@ -38,6 +39,16 @@ ENDS_SECONDS = 150
 
 def add_option(parser: pytest.Parser) -> None:
     parser.addoption("--workers", type=int, default=0, metavar="N", help="run the tests in N forked processes")
+
+
+def mix(files: deque[deque[int]]) -> None:
+    """Bring files of different folders next to each other, always in the same order.
+
+    Neighbours are alike: if tests that wait for each other's seconds ran at once, no processor would have work.
+    """
+    mixed = sorted(files, key=lambda numbers: zlib.crc32(b"%d" % numbers[0]))
+    files.clear()
+    files.extend(mixed)
 
 
 class Worker:
@@ -89,6 +100,7 @@ class Workers:
             deque(group)
             for _, group in groupby(range(len(session.items)), key=lambda number: session.items[number].path)
         )
+        mix(self._files)
         self._workers: list[Worker] = []
         self._started = 0
 
