@@ -58,8 +58,8 @@ class RunningCommand:
 
     ``quiet_end``: the end of its output before the shell was asked what became of it.
     ``dropped``: the half-typed line that stood at the prompt before. ``never_ran``: its shell ended before it began.
-    ``newest_pid``: the newest process id when it began. ``concurrent``: what earlier commands had left running then;
-    ``late``: what those printed after the last prompt.
+    ``begun_ticks``: when it began, by the kernel's clock; ``newest_pid``: the newest process id then.
+    ``concurrent``: what earlier commands had left running then; ``late``: what those printed after the last prompt.
     ``adopted`` from an earlier daemon: its text may be cut, and what it read is not known.
     ``typed``: it consists of lines that were typed at the prompt; ``prompt`` is the mark of the prompt that followed,
     if any; ``prompt_owed``: the next prompt may belong to what was typed before them.
@@ -75,6 +75,7 @@ class RunningCommand:
     stopped_by_key: bool = False
     dropped: str = ""
     never_ran: bool = False
+    begun_ticks: int = 0
     newest_pid: int = 0
     concurrent: tuple[LeftRunning, ...] = ()
     late: str = ""

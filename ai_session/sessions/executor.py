@@ -211,7 +211,7 @@ class Executor:
         earlier = self._left_running
         self._left_running = tuple(left for left in self._printing(earlier) if left.name)
         running.concurrent = earlier if running.late else self._left_running
-        running.newest_pid = processes.newest()
+        running.begun_ticks, running.newest_pid = processes.ticks(), processes.newest()
 
     def concurrent(self, record: CommandRecord) -> list[LeftRunning]:
         """Return what earlier commands had left running when ``record``, the latest, began, if it may have printed."""

@@ -181,7 +181,7 @@ class Watchdog:
         """Send a signal to the processes that ``running`` has begun. Report whether any of them is alive."""
         if self._session.exit is not None or running.adopted:
             return False
-        return processes.signal_children(self._session.shell_pid, running.newest_pid, number)
+        return processes.signal_children(self._session.shell_pid, running.begun_ticks, running.newest_pid, number)
 
     def prompt_seen(self, running: RunningCommand) -> None:
         """Note a prompt without an end mark before it: no mark will come, unless this is the text of an old prompt."""

@@ -10,6 +10,8 @@ import contextlib
 import os
 import resource
 import signal
+import sys
+import time
 
 from ai_session.models import SandboxLevel
 from ai_session.system.kernel_files import (
@@ -180,6 +182,12 @@ def newest() -> int:
     return newest_pid()
 
 
+def ticks() -> int:
+    """Return the time since the machine began, in the unit in which the kernel keeps the start of a process."""
+    clock = time.CLOCK_BOOTTIME if sys.platform == "linux" else time.CLOCK_MONOTONIC
+    return time.clock_gettime_ns(clock) * os.sysconf("SC_CLK_TCK") // 10**9
+
+
 def left_on_terminal(leader: int, tty: str, born_after: int) -> list[tuple[int, int]]:
     """Return pid and start time of the processes in the kernel session of ``leader`` that were born after the pid
     ``born_after`` and could print on the terminal ``tty``, without those that make a box: ``leader``, and its child if
@@ -236,13 +244,14 @@ def alongside(shell: int) -> list[int]:
     return [pid for pid in born if group_of(pid) == group_of(shell)]
 
 
-def signal_children(shell: int, born_after: int, number: signal.Signals) -> bool:
-    """Send a signal to the process groups of the shell's children that were born after the pid ``born_after``, and to
-    those in its own group singly. Report whether there was one."""
+def signal_children(shell: int, begun: int, born_after: int, number: signal.Signals) -> bool:
+    """Send a signal to the process groups of the shell's children that were born since the tick ``begun`` (``ticks``),
+    and to those in its own group singly. Report whether there was one. Of that tick, only those after the pid
+    ``born_after`` count; pids alone do not tell, because they begin anew after the highest."""
     sent = False
     for pid in map(int, read_text(f"/proc/{shell}/task/{shell}/children").split()):
-        # Pids begin anew after the highest.
-        if pid <= born_after <= newest_pid():
+        seen = read_stat(pid)
+        if seen is None or (seen.started, pid) <= (begun, born_after):
             continue
         group = group_of(pid)
         send, whom = (os.killpg, group) if group > 0 and group != group_of(shell) else (os.kill, pid)

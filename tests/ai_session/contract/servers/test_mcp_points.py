@@ -26,7 +26,7 @@ from tests.ai_session.support.mcp_client import (
     stop_daemons,
 )
 from tests.conftest import new_home
-from tests.support.process_ends import kill_process
+from tests.support.process_ends import ending, kill_process
 from tests.support.processor_time import once_within, processor_seconds
 from tests.support.products import first
 
@@ -351,6 +351,6 @@ def test_server_without_daemon_has_real_sessions_that_end_with_it(home: Path) ->
         those = [str(path) for path in Path("/tmp").glob("ai-session-alone-*")]
         words = ["grep", "-rlsF", "--include=spec.json", str(home), *those]
         (spec,) = subprocess.run(words, capture_output=True, text=True, check=False).stdout.split()
-        client.end()
-    assert subprocess.run(["kill", "-0", shell], capture_output=True, check=False).returncode != 0
+        with ending(int(shell)):
+            client.end()
     assert not Path(spec).parents[2].exists()

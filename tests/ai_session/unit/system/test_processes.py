@@ -21,6 +21,7 @@ from ai_session.models import InputMode
 from ai_session.system import foreground, processes
 from ai_session.system.foreground import Foreground
 from tests.support.bounds import BOUND_SECONDS
+from tests.support.process_ends import ending
 
 REPOSITORY = Path(__file__).parents[4]
 SHELLS = {
@@ -404,3 +405,26 @@ def test_the_directory_of_a_process_may_be_shown_and_outlives_itself(home: Path,
         assert processes.directory(process.pid) == f"{home}/{shown}"
         process.communicate()
     assert processes.directory(process.pid) == ""
+
+
+def test_only_what_began_with_the_command_gets_its_signal_wherever_pids_begin_anew() -> None:
+    """The highest pid may have been assigned between an older child and the command, or since the command began."""
+    script = "sleep 1000 & echo $!; read x; sleep 1000 & echo $!; read x"
+    pipe = subprocess.PIPE
+    with subprocess.Popen(["bash", "-c", script], stdin=pipe, stdout=pipe, text=True, bufsize=1) as shell:
+        assert shell.stdin
+        assert shell.stdout
+        older = int(shell.stdout.readline())
+        since = processes.start_time(older)
+        begun = processes.ticks() + 1
+        while processes.ticks() < begun:
+            os.sched_yield()
+        for born_after in (1, older, 1 << 22):
+            assert not processes.signal_children(shell.pid, begun, born_after, signal.SIGTERM)
+        shell.stdin.write("\n")
+        newer = int(shell.stdout.readline())
+        with ending(newer):
+            assert processes.signal_children(shell.pid, begun - 1, 1 << 22, signal.SIGKILL)
+        assert processes.alive(older, since)
+        shell.kill()
+        os.kill(older, signal.SIGKILL)
