@@ -9,10 +9,11 @@ import subprocess
 import sys
 import tomllib
 import zipfile
-from importlib import import_module
+from importlib import import_module, metadata
 from pathlib import Path
 
 import pytest
+from packaging.specifiers import SpecifierSet
 
 from tests.support.bounds import BOUND_SECONDS
 from tests.support.products import first
@@ -109,6 +110,13 @@ def test_every_dependency_is_pinned() -> None:
     assert names - {name.lower() for name in PINS} == {PROJECT["name"]}, "of the project's own, its extras"
 
 
+def test_the_pins_admit_the_oldest_python_that_the_project_admits() -> None:
+    """Debian 12 has Python 3.11.2, where a pin that demanded 3.11.5 could not be installed."""
+    oldest = f"{PROJECT['requires-python'].removeprefix('>=')}.0"
+    demanded = {name: metadata.metadata(name)["Requires-Python"] or "" for name in PINS}
+    assert {name: versions for name, versions in demanded.items() if oldest not in SpecifierSet(versions)} == {}
+
+
 @pytest.mark.parametrize("package", [LEAF, *PACKAGES])
 def test_importing_a_package_loads_nothing_else(package: str) -> None:
     code = f"import sys; before = set(sys.modules); import {package}; print(sorted(set(sys.modules) - before))"
@@ -171,9 +179,12 @@ def test_package_stands_with_the_other_deleted(package: str, tmp_path: Path) -> 
         shutil.copytree(ROOT / name, tree / name, ignore=skip)
     for name in ("pyproject.toml", "ARCHITECTURE.md", "README.md"):
         shutil.copy(ROOT / name, tree)
+    # The plug-in for pytest that ai_session has is installed still.
     runs = (["tests/test_architecture.py"], ["--collect-only", f"tests/{package}"])
+    plugins = {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "PYTEST_PLUGINS": "anyio,pytest_timeout,_hypothesis_pytestplugin"}
     each = f"for words in {runs!r}:\n  if status := pytest.main(['-q', '-p', 'no:cacheprovider', *words]): break"
-    ran = python("-c", f"{hidden(package)}import pytest\n{each}\nsys.exit(status)", cwd=tree)
+    environ = f"import os; os.environ.update({plugins!r})\n"
+    ran = python("-c", f"{environ}{hidden(package)}import pytest\n{each}\nsys.exit(status)", cwd=tree)
     assert ran.returncode == 0, ran.stdout + ran.stderr
     assert re.search(r" passed .* collected", ran.stdout, re.DOTALL), ran.stdout
 

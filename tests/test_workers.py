@@ -54,6 +54,19 @@ def test_uses_it(shared):
 """
 
 
+WAITING = """
+import pathlib
+PIPE = pathlib.Path(__file__).with_name("pipe")
+def test_reads():
+    assert PIPE.read_text() == "written by the last of the same file"
+def test_is_given_with_it(): pass
+def test_third(): pass
+def test_writes():
+    PIPE.write_text("written by the last of the same file")
+"""
+"""One worker would wait for what it itself has to do later."""
+
+
 def command(directory: Path, *options: str, **files: str) -> list[str]:
     (directory / "conftest.py").write_text(CONFTEST)
     for name, text in files.items():
@@ -106,18 +119,17 @@ def test_they_stop_at_the_first_failure_if_they_shall(tmp_path: Path) -> None:
 
 def test_what_one_has_left_is_run_by_another(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
-    waiting = """
-import pathlib
-PIPE = pathlib.Path(__file__).with_name("pipe")
-def test_reads():
-    assert PIPE.read_text() == "written by the last of the same file"
-def test_is_given_with_it(): pass
-def test_third(): pass
-def test_writes():
-    PIPE.write_text("written by the last of the same file")
-"""
-    code, said = ran(tmp_path, "--workers", "2", test_waiting=waiting)
+    code, said = ran(tmp_path, "--workers", "2", test_waiting=WAITING)
     assert (code, "4 passed" in said) == (0, True), said
+
+
+def test_one_more_begins_when_a_process_has_ended(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    with subprocess.Popen(["cat"], stdin=subprocess.PIPE) as other:
+        ending = f"import os\ndef test_ends_it(): os.kill({other.pid}, 9)\n"
+        options = ("--workers", "1", "--one-more-after", str(other.pid))
+        code, said = ran(tmp_path, *options, test_waiting=ending + WAITING)
+    assert (code, "5 passed" in said) == (0, True), said
 
 
 @pytest.mark.parametrize("who", ["the run", "all of them"])

@@ -39,6 +39,7 @@ ENDS_SECONDS = 150
 
 def add_option(parser: pytest.Parser) -> None:
     parser.addoption("--workers", type=int, default=0, metavar="N", help="run the tests in N forked processes")
+    parser.addoption("--one-more-after", type=int, metavar="PID", help="one more worker once that process has ended")
 
 
 def mix(files: deque[deque[int]]) -> None:
@@ -93,9 +94,11 @@ class Worker:
 class Workers:
     """The plug-in that has workers run the tests and reports what they found as if it had run them itself."""
 
-    def __init__(self, session: pytest.Session, count: int) -> None:
+    def __init__(self, session: pytest.Session, count: int, before_one_more: int | None) -> None:
         self._session = session
         self._count = count
+        self._before_one_more = None if before_one_more is None else os.pidfd_open(before_one_more)
+        """Its end makes room for one more."""
         self._files = deque(
             deque(group)
             for _, group in groupby(range(len(session.items)), key=lambda number: session.items[number].path)
@@ -111,7 +114,12 @@ class Workers:
             for _ in range(min(self._count, len(session.items))):
                 self._start()
             while self._workers:
-                ready = wait([one for worker in self._workers for one in (worker.link, worker.process)])
+                ends = [self._before_one_more] if self._before_one_more is not None else []
+                ready = wait([*ends, *(one for worker in self._workers for one in (worker.link, worker.process))])
+                if self._before_one_more in ready:
+                    os.close(self._before_one_more)
+                    self._before_one_more = None
+                    self._start()
                 for worker in [worker for worker in self._workers if {worker.link, worker.process} & {*ready}]:
                     self._attend(worker)
         finally:
@@ -285,5 +293,5 @@ def run(session: pytest.Session, prepare: Callable[[], object]) -> bool | None:
     prepare()
     sys.stdout.flush()
     sys.stderr.flush()
-    Workers(session, option.workers).run()
+    Workers(session, option.workers, option.one_more_after).run()
     return True
