@@ -113,9 +113,6 @@ LEGITIMATE = {
     ("ccswarm/cli/journal.py", "place"),
     ("ccswarm/runs/work.py", "place"),
     ("ai_session/http/oauth/authorize.py", "visit"),
-    ("ccswarm/config", "visits"),
-    ("ccswarm/plan", "visits"),
-    *((f"ccswarm/{folder}", word) for folder in ("brains", "swarm") for word in ("visit", "visits")),
 }
 """Where a name is that of a field of JSON, of a form or of a plan, which programs and files of users know."""
 

@@ -193,7 +193,7 @@ class Brain(Protocol):
     name: str
     wants_tools: bool
     """Whether it reads ``Assignment.tools``, which are otherwise not listed."""
-    visits: int
+    rounds: int
     """How often it gets its work, the first time included, unless the task says otherwise."""
 
     def begin(self, assignment: Assignment, worker_context: WorkerContext, before: Thinking | None = None) -> Thinking:

@@ -34,7 +34,7 @@ class Guest:
                 bridge_directory(self._worker_context.state_directory, flow.id), assignment.agent, assignment.tools
             )
             await self._bridge.open()
-            await flow.emit({"event": "desk.opened", "at": round(time.time(), 3), "agent": assignment.agent})
+            await flow.emit({"event": "tools.opened", "at": round(time.time(), 3), "agent": assignment.agent})
             self._requests = Requests(self._bridge, "")
             self._requests.expect_request()
             return [Think(self._requests.waiting, self._requests.wait), Think("gone", self._gone)]
@@ -65,7 +65,7 @@ class GuestBrain:
 
     name = "guest"
     wants_tools = True
-    visits = 1
+    rounds = 1
 
     def problems(self, agent: AgentSettings, secret: Callable[[str], str], *, priced: bool) -> Sequence[str]:
         return [f"brain guest takes no settings: {', '.join(agent.settings)}"] if agent.settings else []

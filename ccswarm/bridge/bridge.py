@@ -73,7 +73,7 @@ def bridge_directory(state_directory: Path, execution_id: str) -> BridgeDirector
     try:
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         secret = _secret(state_directory / "guests.key")
-        address = directory / "desk"
+        address = directory / "socket"
         if len(os.fsencode(address)) > SOCKET_PATH_BYTES:
             near = (
                 Path("/tmp") / f"ccswarm-{os.getuid()}-{hashlib.sha256(os.fsencode(state_directory)).hexdigest()[:8]}"

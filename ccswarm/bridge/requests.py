@@ -24,7 +24,7 @@ class Call(NamedTuple):
 
 
 class Requests:
-    """The requests of one visit. ``wait`` is the function of the next thought, ``waiting`` its name. The result of
+    """The requests of one round. ``wait`` is the function of the next thought, ``waiting`` its name. The result of
     ``more`` is recorded with each request. ``finished`` has the arguments of the program's ``finish``, ``broken`` the
     reason why no request can follow."""
 

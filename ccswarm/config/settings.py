@@ -282,7 +282,7 @@ class TaskSettings(Section):
     steps: tuple[PlanStep, ...] = Field(default=(), description="The steps of its playbook.")
     gates: tuple[Gate, ...] = Field(default=(), description="Checks that its work must pass.")
     review: Review = Field(default=Review(), description="Review of its work by other agents.")
-    visits: int = Field(
+    rounds: int = Field(
         default=0,
         ge=0,
         le=20,

@@ -53,7 +53,7 @@ class DelegatedTask(Section):
     priority: Priority = "medium"
     needs: tuple[Name, ...] = ()
     gates: tuple[DelegatedGate, ...] = ()
-    visits: int = Field(default=0, ge=0, le=20)
+    rounds: int = Field(default=0, ge=0, le=20)
     timeout_seconds: float = Field(default=3600, gt=0)
     steps: tuple[DelegatedStep, ...] = ()
 
@@ -148,7 +148,7 @@ SCHEMA = _object(
             " tools for them, a person may be asked, and they count toward your budget.",
             "items": _object({"command": {"type": "string", "minLength": 1}}, "command"),
         },
-        "visits": {
+        "rounds": {
             "type": "integer",
             "description": "Most rounds of work until its gates pass; default: 3 for agents with a model.",
         },

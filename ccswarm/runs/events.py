@@ -120,7 +120,7 @@ def ended_execution(execution: str, facts: Mapping[str, Any]) -> str:
 
 def reviewing(execution: str, facts: Mapping[str, Any], agent: str) -> str:
     """Return the execution of the review that an event reports."""
-    return f"{execution}.review{facts['visit']}.{agent}"
+    return f"{execution}.review{facts['round']}.{agent}"
 
 
 async def past(store: Store, run: str) -> list[RunEvent]:
@@ -298,7 +298,7 @@ def _format_run_event(event: str, facts: Mapping[str, Any]) -> str:
         case "program.ended":
             how = f"with {facts['exit']}" if "exit" in facts else facts.get("gone") or facts.get("failed")
             return f"{facts['program']} ended {how}"
-        case "desk.opened":
+        case "tools.opened":
             return f"waits for a client of {facts['agent']}"
         case _:
             rest = " ".join(f"{name}={value}" for name, value in facts.items() if name not in ("event", "at", "task"))

@@ -70,14 +70,14 @@ class Delivery:
         self._time = time
         self._telemetry = telemetry
 
-    async def ask_to_merge(self, done: Judged, visit: int) -> Judged:
-        """Ask a person, once for each ``visit``, whether accepted work may be merged, if the plan says so."""
+    async def ask_to_merge(self, done: Judged, round_number: int) -> Judged:
+        """Ask a person, once for each ``round_number``, whether accepted work may be merged, if the plan says so."""
         if self._how != "ask" or done.agreed or done.feedback or done.ending.status != RunStatus.SUCCEEDED:
             return done
-        size = await self._tree.size(done.commit, visit)
+        size = await self._tree.size(done.commit, round_number)
         if not size["files"]:
             return done
-        answer = await self._ask(done.commit, str(size["told"]), visit)
+        answer = await self._ask(done.commit, str(size["summary"]), round_number)
         if isinstance(answer, Ending):
             return replace(done, ending=replace(answer, result=done.ending.result, usage=done.ending.usage))
         by, reason = str(answer.get("by") or "a person"), str(answer.get("reason") or "")
@@ -138,12 +138,12 @@ class Delivery:
         self.facts = self._tree.unmerged(done.ending, done.commit, agreed=done.agreed)
         return replace(done, ending=ending)
 
-    async def _ask(self, commit: str, changes: str, visit: int) -> dict[str, Any] | Ending:
+    async def _ask(self, commit: str, changes: str, round_number: int) -> dict[str, Any] | Ending:
         """Return a person's answer, empty if none came; or how the attempt ended in the meantime."""
         run, _, task = self._number.partition(".")
         name = f"{run[:12]}.{task}"
         question: dict[str, Json] = {
-            "id": question_id(self._number, f"{MERGE}{visit}", commit),
+            "id": question_id(self._number, f"{MERGE}{round_number}", commit),
             "agent": self._agent,
             "tool": MERGE,
             "arguments": {"task": name, "changes": changes, "commit": commit},

@@ -51,13 +51,13 @@ class Gates:
     person; ``time`` limits all gates together."""
 
     def __init__(
-        self, flow: Flow, work: Work, shell: str, directory: str, visit: str, agent: str, time: TimeBudgets
+        self, flow: Flow, work: Work, shell: str, directory: str, round_number: str, agent: str, time: TimeBudgets
     ) -> None:
         self._flow = flow
         self._work = replace(work, timeout_seconds=LONGEST_SECONDS)
         self._shell = shell
         self._directory = directory
-        self._visit = visit
+        self._round = round_number
         self._agent = agent
         self._time = time
 
@@ -65,9 +65,9 @@ class Gates:
         """Run the gates one after the other, until one fails."""
         usage = Usage()
         # The agent for which gates act could prepare a session with a name that it knows.
-        secret = str(await self._flow.step(f"gates{self._visit} secret", _draw)) if self._agent else ""
+        secret = str(await self._flow.step(f"gates{self._round} secret", _draw)) if self._agent else ""
         for number, gate in enumerate(gates):
-            check = self._check(f"gate{self._visit}.{number}", gate, secret)
+            check = self._check(f"gate{self._round}.{number}", gate, secret)
             ending = await Agent(self._flow, self._work).run(check, await self._time.left())
             usage += ending.usage
             if check.problem is None:

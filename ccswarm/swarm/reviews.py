@@ -40,14 +40,14 @@ class Review:
         flow: Flow,
         payload: Mapping[str, Any],
         directory: str,
-        visit: int,
+        round_number: int,
         shown: Mapping[str, Json] | None = None,
     ) -> None:
         self._flow = flow
         self._payload = payload
         self._task = TaskSettings.model_validate(payload["task"])
         self._directory = directory
-        self._visit = visit
+        self._round = round_number
         self._shown = shown
         self.usage = Usage()
 
@@ -55,12 +55,12 @@ class Review:
         """Start all reviews and wait for them. Return ``""`` if as many reviewers as required accept the work, else
         what the others say. If the task is stopped, or the time ``left`` is over, stop them and return how it ends."""
         review = self._task.review
-        numbers = {name: f"{self._flow.id}.review{self._visit}.{name}" for name in review.by}
+        numbers = {name: f"{self._flow.id}.review{self._round}.{name}" for name in review.by}
         for name, number in numbers.items():
             await self._flow.start(
                 PART, number, self._payload_for(name, ending), agent=name, priority=self._task.priority
             )
-        await emit_event(self._flow, "review.asked", by=list(numbers), visit=self._visit)
+        await emit_event(self._flow, "review.asked", by=list(numbers), round=self._round)
         seconds = max(left.seconds, 0.0) if left else LONGEST_SECONDS
         stop = asyncio.create_task(self._flow.receive(STOP, seconds))
         asked = {name: asyncio.create_task(self._outcome(number)) for name, number in numbers.items()}
@@ -93,7 +93,7 @@ class Review:
         self.usage += Usage(**facts.get("usage", {}))
         accepted = facts["status"] == RunStatus.SUCCEEDED
         objection = "" if accepted else str(facts["summary"] or facts["status"])
-        vote = {"by": name, "visit": self._visit, "accepted": accepted, "summary": str(facts["summary"])}
+        vote = {"by": name, "round": self._round, "accepted": accepted, "summary": str(facts["summary"])}
         await emit_event(self._flow, "review.said", **vote)
         return objection
 
@@ -113,4 +113,4 @@ class Review:
         else:
             changed |= {"workspace": self._directory}
         kept = {name: value for name, value in self._payload.items() if name not in OF_THE_RUN}
-        return {**kept, **changed, "inputs": {}, "attempt": self._visit, "pause_seconds": 0}
+        return {**kept, **changed, "inputs": {}, "attempt": self._round, "pause_seconds": 0}

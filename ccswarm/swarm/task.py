@@ -86,7 +86,7 @@ class TaskFlow:
         self._facts: dict[str, Any] = {}
         """Further facts for the result: those of ``Delivery.facts``."""
         self._fence = Fence()
-        self._most_visits = 1
+        self._most_rounds = 1
         self._first = False
         self._opened: dict[str, tuple[str, bool]] = {}
         self._not_run: dict[str, None] = {}
@@ -116,13 +116,13 @@ class TaskFlow:
         if left := self._payload.get("unmerged"):
             return await self._deliver_unmerged(left)
         if not (tree := await self._tree()):
-            done = await self._visits(self._payload["workspace"], None)
+            done = await self._rounds(self._payload["workspace"], None)
             await self._time.left()
             return await self._close_terminals(done.ending)
         self._directory = tree.directory
         try:
             try:
-                done = await self._visits(tree.directory, tree)
+                done = await self._rounds(tree.directory, tree)
             except PlanInvalid as error:
                 done = Judged(Ending(RunStatus.FAILED, f"{error.message}; {error.suggestion}"))
             if self._payload.get("shown"):
@@ -176,14 +176,14 @@ class TaskFlow:
         kept = await tree.keep(self._task.timeout_seconds)  # also when the task's time is over
         return replace(ending, summary="; ".join(filter(None, (ending.summary, kept))))
 
-    async def _ask_to_merge(self, tree: Tree, done: Judged, visit: int) -> Judged:
+    async def _ask_to_merge(self, tree: Tree, done: Judged, round_number: int) -> Judged:
         """Return the work with a person's answer, if one must agree and no other attempt passed first."""
         if done.ending.status == RunStatus.SUCCEEDED and not done.feedback and not await self._is_first():
             return Judged(
                 replace(done.ending, status=RunStatus.FAILED, summary="another attempt passed before this one")
             )
         delivery = self._delivery(tree)
-        done = await delivery.ask_to_merge(done, visit)
+        done = await delivery.ask_to_merge(done, round_number)
         self._facts |= delivery.facts
         return done
 
@@ -241,7 +241,7 @@ class TaskFlow:
         """Report whether a person wants to inspect what a failed attempt left."""
         return self._agent.keep == "failed" and ending.status != RunStatus.SUCCEEDED
 
-    async def _stop_terminals(self, visit: int) -> str:
+    async def _stop_terminals(self, round_number: int) -> str:
         """End or interrupt what the agent left running in its terminals, before gates and reviewers look at the work.
         Return why that failed, else ``""``."""
         if not self._servers():
@@ -257,7 +257,7 @@ class TaskFlow:
                     problems.append(await terminals.end())
             return {"problem": next(filter(None, problems), "")}
 
-        return str((await self._flow.step(f"end terminals {visit}", stop))["problem"])
+        return str((await self._flow.step(f"end terminals {round_number}", stop))["problem"])
 
     async def _shut_fence(self, ending: Ending) -> None:
         """Let the attempt open nothing more, and end what was being opened. Nothing of this is recorded."""
@@ -291,7 +291,7 @@ class TaskFlow:
         call = await self._task_worker.call(scope_for_ending(server, self._directory, self._files))
         return Terminals(call, server, self._id, path, run_id=self._root, task_id=self._id)
 
-    async def _visits(self, directory: str, tree: Tree | None) -> Judged:
+    async def _rounds(self, directory: str, tree: Tree | None) -> Judged:
         """Have the agent do the task, again with feedback as often as the task allows, until gates and reviews pass."""
         brain: Brain = starters.load_brain(self._agent.brain)
         priced = any("dollars" in one.caps for one in self._allowances(self._agent.name))
@@ -305,45 +305,47 @@ class TaskFlow:
         thinking = None
         judged = Judged(Ending(RunStatus.FAILED))
         repeatable = self._task.gates or self._task.review.by or self._swarm.merge == "ask"
-        self._most_visits = (self._task.visits or brain.visits) if repeatable else 1
-        visit, last = 0, self._most_visits
-        while visit < last:
-            visit += 1
+        self._most_rounds = (self._task.rounds or brain.rounds) if repeatable else 1
+        round_number, last = 0, self._most_rounds
+        while round_number < last:
+            round_number += 1
             thinking = brain.begin(
-                self._assignment(tools, directory, feedback, visit), self._task_worker.worker_context, thinking
+                self._assignment(tools, directory, feedback, round_number), self._task_worker.worker_context, thinking
             )
             ending = await Agent(self._flow, work).run(thinking, await self._time.left())
             ending.usage = usage = usage + ending.usage
             if ending.status != RunStatus.SUCCEEDED:
                 judged = Judged(ending)
                 break
-            judged = await self._judge(directory, tree, ending, visit)
+            judged = await self._judge(directory, tree, ending, round_number)
             usage = judged.ending.usage
             if tree and not self._payload.get("shown"):
-                judged = await self._ask_to_merge(tree, judged, visit)
+                judged = await self._ask_to_merge(tree, judged, round_number)
             if not (feedback := judged.feedback):
                 break
             if judged.returned:
-                last = visit + self._most_visits
+                last = round_number + self._most_rounds
         if isinstance(thinking, SupportsSettled):
             await thinking.settled()
         if tree or not judged.feedback:
             return judged
         return Judged(replace(judged.ending, status=RunStatus.FAILED, summary=feedback))
 
-    async def _judge(self, directory: str, tree: Tree | None, ending: Ending, visit: int) -> Judged:
+    async def _judge(self, directory: str, tree: Tree | None, ending: Ending, round_number: int) -> Judged:
         """Run gates and reviews on one attempt: on ``directory``, or on the commit made of the tree."""
         commit, shown = "", None
         if tree:
-            presented = await tree.present(visit, gates=bool(self._task.gates), seconds=await self._seconds_left())
+            presented = await tree.present(
+                round_number, gates=bool(self._task.gates), seconds=await self._seconds_left()
+            )
             if presented.problem:
                 self._facts |= tree.unmerged(ending, "")
                 return Judged(blocked(presented.problem, ending))
             commit, directory = presented.commit, presented.directory
             shown = {"clone": clone_to_json(tree.clone), "commit": commit}
-        elif (self._task.gates or self._task.review.by) and (problem := await self._stop_terminals(visit)):
+        elif (self._task.gates or self._task.review.by) and (problem := await self._stop_terminals(round_number)):
             return Judged(replace(ending, status=RunStatus.FAILED, summary=problem))
-        checked = await self._run_gates(directory, str(visit))
+        checked = await self._run_gates(directory, str(round_number))
         usage = ending.usage + checked.usage
         if tree and self._task.gates:
             await tree.withdraw(directory)
@@ -353,7 +355,7 @@ class TaskFlow:
         feedback = checked.problem
         if not feedback and self._task.review.by:
             payload = {**self._payload, "above": self._task_limits()}
-            review = Review(self._flow, payload, directory, visit, shown)
+            review = Review(self._flow, payload, directory, round_number, shown)
             verdict = await review.collect(ending, await self._time.left())
             usage = usage + review.usage
             if isinstance(verdict, Ending):
@@ -372,17 +374,17 @@ class TaskFlow:
         if wrong := list(gate_problems(self._task.gates, [agent], self._swarm.shell)) if agent else []:
             raise PlanInvalid("; ".join(wrong), suggestion="leave the gates out")
 
-    async def _run_gates_apart(self, directory: str, visit: str) -> Checked:
+    async def _run_gates_apart(self, directory: str, round_number: str) -> Checked:
         """Run the gates in a directory that is removed afterwards."""
-        checked = await self._run_gates(directory, visit)
+        checked = await self._run_gates(directory, round_number)
         await self._task_worker.release(directory)
         return checked
 
-    async def _run_gates(self, directory: str, visit: str) -> Checked:
+    async def _run_gates(self, directory: str, round_number: str) -> Checked:
         if not self._task.gates:
             return Checked()
         work = await self._work(directory)
-        gates = Gates(self._flow, work, self._swarm.shell, directory, visit, self._gates_act_for, self._time)
+        gates = Gates(self._flow, work, self._swarm.shell, directory, round_number, self._gates_act_for, self._time)
         checked = await gates.check(self._task.gates)
         if not checked.ending:
             await emit_event(self._flow, "gate.failed" if checked.problem else "gates.held", said=checked.problem)
@@ -422,8 +424,8 @@ class TaskFlow:
         run = {"plan": tasks_only, "root": self._root, "depth": depth, "helpers": helpers, "above": above}
         return {**shared, **run, "author": author, "steps": STEPS}
 
-    def _assignment(self, tools: list[ToolInfo], directory: str, feedback: str, visit: int) -> Assignment:
-        task = self._task.model_dump(mode="json", exclude_defaults=True) | {"visits": self._most_visits}
+    def _assignment(self, tools: list[ToolInfo], directory: str, feedback: str, round_number: int) -> Assignment:
+        task = self._task.model_dump(mode="json", exclude_defaults=True) | {"rounds": self._most_rounds}
         return Assignment(
             self._root,
             self._task.id,
@@ -431,7 +433,12 @@ class TaskFlow:
             task,
             self._payload["inputs"],
             tools,
-            {**self._agent.settings, "prompt": self._agent.prompt, "visit": visit, "attempt": self._payload["attempt"]},
+            {
+                **self._agent.settings,
+                "prompt": self._agent.prompt,
+                "round": round_number,
+                "attempt": self._payload["attempt"],
+            },
             feedback,
             directory,
             self._shell(),

@@ -70,7 +70,7 @@ class Tree:
         """Where the agent works."""
         return str(self.clone.directory)
 
-    async def present(self, visit: int, *, gates: bool, seconds: float | None = None) -> Presented:
+    async def present(self, round_number: int, *, gates: bool, seconds: float | None = None) -> Presented:
         """End the agent's terminals, commit what it did, and make the copy for the ``gates``. Each that takes longer
         than ``seconds`` is a problem."""
 
@@ -79,13 +79,13 @@ class Tree:
                 return {"problem": problem}
             try:
                 commit = await self._workspaces.commit(self.clone, self._title, seconds=seconds)
-                name = f"gates{visit}"
+                name = f"gates{round_number}"
                 copy = await self._workspaces.copy(self.clone, commit, name, seconds=seconds) if gates else None
             except (Conflict, WorkspaceUnusable) as refused:
                 return {"problem": self._explain(refused)}
             return {"commit": commit, "directory": str(copy.directory) if copy else ""}
 
-        return Presented(**await self._flow.step(f"present {visit}", commit_and_copy))
+        return Presented(**await self._flow.step(f"present {round_number}", commit_and_copy))
 
     async def withdraw(self, directory: str) -> None:
         """Remove the gates' copy in ``directory``."""
@@ -130,14 +130,14 @@ class Tree:
         await self._forget()
         return Merge(head=facts["head"], not_run=tuple(not_run))
 
-    async def size(self, commit: str, visit: int) -> Mapping[str, Json]:
-        """Return how much ``commit`` changes: ``files`` is the number of files, ``told`` a summary."""
+    async def size(self, commit: str, round_number: int) -> Mapping[str, Json]:
+        """Return how much ``commit`` changes: ``files`` is the number of files, ``summary`` says how much in words."""
 
         async def count(_: str) -> Json:
             difference = await self._workspaces.difference(self.clone.base, commit)
-            return {"files": len(difference.files), "told": difference.summary}
+            return {"files": len(difference.files), "summary": difference.summary}
 
-        return await self._flow.step(f"size {visit}", count)
+        return await self._flow.step(f"size {round_number}", count)
 
     async def leave_on_branch(self, commit: str, *, waits: bool) -> tuple[str, str]:
         """Put ``commit`` on a branch, and remove the clone and its refs unless other work ``waits`` for the merge.

@@ -147,12 +147,12 @@ async def test_work_that_a_gate_gives_back_is_done_in_the_same_conversation(swar
     ]
     async with ModelServer(asides(plays(turns)), key=SECRET) as server:
         swarm_home.add(kind.agent(server))
-        result = await has_run(swarm_home, task("grep 42 made.txt", visits=2))
+        result = await has_run(swarm_home, task("grep 42 made.txt", rounds=2))
     assert (result["status"], result["summary"]) == ("succeeded", "made it"), result
     assert swarm_home.lines("made.txt") == ["42"]
     assert (server.refused, server.others) == ([], []), "nothing but its model was asked, and nothing wrong"
     assert "not accepted yet" in server.asked[-1].prompt
-    assert server.asked[-1].turns >= 4, "both visits are one conversation"
+    assert server.asked[-1].turns >= 4, "both rounds are one conversation"
     assert result["usage"]["tokens"] == 110 * len(server.asked)
     assert (result["usage"]["dollars"] > 0) == kind.priced
     left = "".join(path.read_text("latin-1") for path in swarm_home.home.rglob("*") if path.is_file())

@@ -74,7 +74,7 @@ async def test_two_programs_work_with_what_each_is_granted(swarm_home: SwarmHome
     log = (swarm_home.home / "workers.log").read_text()
     assert "Traceback" not in log, log
     token = bridge_directory(swarm_home.state, f"{run_id}.ada").token("1").encode()
-    files = [path for path in swarm_home.home.rglob("*") if path.is_file() and path.name != "desk"]
+    files = [path for path in swarm_home.home.rglob("*") if path.is_file() and path.name != "socket"]
     assert len(files) > 5
     assert [path for path in files if token in path.read_bytes()] == []
 

@@ -43,7 +43,7 @@ def ends(asked: Asked) -> Behaviour:
 
 
 def piece(name: str, agent: str, gate: str) -> dict[str, object]:
-    return {"id": name, "agent": agent, "text": f"Write {name}.txt.", "gates": [{"command": gate}], "visits": 3}
+    return {"id": name, "agent": agent, "text": f"Write {name}.txt.", "gates": [{"command": gate}], "rounds": 3}
 
 
 @pytest.mark.torture

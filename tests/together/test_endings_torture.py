@@ -26,7 +26,7 @@ from tests.together.test_attempt_terminals import BEAT, begun, sessions
 pytestmark = [pytest.mark.anyio, pytest.mark.torture, pytest.mark.timeout(0)]
 RUNS = int(os.environ.get("ENDINGS_RUNS", "200"))
 AGENT = '[[agents]]\nname = "ada"\nworkspace = "clone"\ngrants = ["ai-session.*"]\n'
-WORK = '[[tasks]]\nid = "one"\nagent = "ada"\nvisits = 1\ngates = [{ command = "{gate}" }]\n' + steps("one")
+WORK = '[[tasks]]\nid = "one"\nagent = "ada"\nrounds = 1\ngates = [{ command = "{gate}" }]\n' + steps("one")
 ENDLESS = BEAT.replace(">begun", ">{pipe}")
 PLANS = {
     "success": WORK.replace("{gate}", "true"),

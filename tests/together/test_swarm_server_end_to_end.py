@@ -95,7 +95,7 @@ async def followed(client: Client, run: str) -> list[str]:
     cursor, over = "", False
     while not over:
         answer = await tool(client, "run_events", run=run, cursor=cursor, wait_seconds=45)
-        reported += [one["told"] for one in answer["events"]]
+        reported += [one["sentence"] for one in answer["events"]]
         cursor, over = answer["cursor"], answer["over"]
     return reported
 

@@ -50,7 +50,7 @@ SIGNALLED = (129, 137, 143)
 
 
 class Program:
-    """One visit of a task. Implements ``SupportsMessages``, ``Thinking``, ``SupportsClose`` and ``SupportsSettled``.
+    """One round of a task. Implements ``SupportsMessages``, ``Thinking``, ``SupportsClose`` and ``SupportsSettled``.
     Its decisions depend on recorded outcomes only; live state is used to produce these."""
 
     def __init__(
@@ -63,9 +63,9 @@ class Program:
         self._assignment = assignment
         self._worker_context = worker_context
         self._settings = settings
-        visit = int(assignment.settings.get("visit", 1))
-        self._prefix = f"v{visit}." if visit > 1 else ""
-        self._last_visit = visit >= int(assignment.task.get("visits", 1))
+        round_number = int(assignment.settings.get("round", 1))
+        self._prefix = f"v{round_number}." if round_number > 1 else ""
+        self._last_round = round_number >= int(assignment.task.get("rounds", 1))
         self._started = 0
         self._restarts = 0
         self._reminded = self._resumed = False
@@ -124,11 +124,11 @@ class Program:
         """End the program and close its terminal."""
         if self._bridge and self._bridge_directory:
             await self._bridge.close(over=True)
-            await asyncio.to_thread(_tidy, self._bridge_directory.directory, self._last_visit)
+            await asyncio.to_thread(_tidy, self._bridge_directory.directory, self._last_round)
         return [self._close()] if self._open else ()
 
     async def settled(self) -> None:
-        """Remove what another visit would need."""
+        """Remove what another round would need."""
         if self._bridge_directory:
             await asyncio.to_thread(_tidy, self._bridge_directory.directory, True)
 
@@ -344,7 +344,7 @@ class CliBrain:
     name = "cli"
     wants_tools = True
     hears = True
-    visits = 3
+    rounds = 3
 
     def problems(self, agent: AgentSettings, secret: Callable[[str], str], *, priced: bool) -> Sequence[str]:
         """Return the problems. Whether the program is logged in is only known when it runs."""
@@ -363,7 +363,7 @@ class CliBrain:
         return found
 
     def begin(self, assignment: Assignment, worker_context: WorkerContext, before: Thinking | None = None) -> Program:
-        """Begin a task. A second visit resumes the session of the first."""
+        """Begin a task. A second round resumes the session of the first."""
         settings = _require_known(settings_of(assignment.settings, assignment.agent), assignment.agent)
         known = before if isinstance(before, Program) and programs.resumable(settings) else None
         return Program(assignment, worker_context, settings, known)

@@ -10,7 +10,7 @@ from pydantic import Field, ValidationError
 from ccswarm.config.settings import Section
 from ccswarm.errors import PlanInvalid
 
-OURS = ("prompt", "visit", "attempt")
+OURS = ("prompt", "round", "attempt")
 """The names that a task adds to an agent's settings."""
 
 

@@ -50,7 +50,7 @@ class LlmBrain:
     name = "llm"
     wants_tools = True
     hears = True
-    visits = 3
+    rounds = 3
 
     def problems(self, agent: AgentSettings, secret: Callable[[str], str], *, priced: bool) -> Sequence[str]:
         """Return wrong settings, and for each model a missing package or key, or an unknown price."""

@@ -46,7 +46,7 @@ ENV = "env:"
 LOOPBACK = ("127.0.0.1", "::1", "localhost")
 Effort = Literal["", "minimal", "low", "medium", "high", "xhigh", "max"]
 
-NOT_SETTINGS = ("prompt", "visit", "attempt")
+NOT_SETTINGS = ("prompt", "round", "attempt")
 """The names that a task adds to an agent's settings."""
 
 

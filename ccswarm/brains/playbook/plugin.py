@@ -48,7 +48,7 @@ class _Call:
     id: str
     index: int
     known: Mapping[str, Json]
-    visit: int
+    round_number: int
     state: State = "waiting"
     tries: int = 1
     due: Literal["", "pause", "call"] = ""
@@ -58,8 +58,12 @@ class _Call:
 
     @property
     def name(self) -> str:
-        """The id of the current try, unique over all visits of the task."""
-        return self.id + (f"@{self.visit}" if self.visit > 1 else "") + (f"#{self.tries}" if self.tries > 1 else "")
+        """The id of the current try, unique over all rounds of the task."""
+        return (
+            self.id
+            + (f"@{self.round_number}" if self.round_number > 1 else "")
+            + (f"#{self.tries}" if self.tries > 1 else "")
+        )
 
     def end(self, state: State, result: Json, problem: str = "") -> None:
         self.state = state
@@ -92,7 +96,7 @@ class Playbook:
     def __init__(self, assignment: Assignment, steps: Sequence[PlanStep]) -> None:
         needs = needs_of(steps)
         self._agent = assignment.agent
-        self._visit = int(assignment.settings.get("visit", 1))
+        self._round = int(assignment.settings.get("round", 1))
         self._steps = {
             step.id: _Progress(step, index, needs[step.id], len(needs[step.id])) for index, step in enumerate(steps)
         }
@@ -174,14 +178,14 @@ class Playbook:
                 progress.state = "passed"
                 progress.result = {"status": "skipped"}
             elif plan.for_each is None:
-                progress.calls = [_Call(plan.id, 0, known, self._visit)]
+                progress.calls = [_Call(plan.id, 0, known, self._round)]
             else:
                 items = enumerate(_items(resolve(plan.for_each, known)))
                 progress.calls = [
-                    _Call(f"{plan.id}[{at}]", at, {**known, "item": item}, self._visit) for at, item in items
+                    _Call(f"{plan.id}[{at}]", at, {**known, "item": item}, self._round) for at, item in items
                 ]
         except PlanInvalid as error:
-            progress.calls = [_Call(plan.id, 0, known, self._visit)]
+            progress.calls = [_Call(plan.id, 0, known, self._round)]
             progress.begun = 1
             self._refuse(plan, progress.calls[0], error)
 
@@ -282,10 +286,10 @@ class Playbook:
 
 
 def _attempt(assignment: Assignment) -> str:
-    """Return a text that differs in each retry and visit; resources of earlier ones may still exist."""
+    """Return a text that differs in each retry and round; resources of earlier ones may still exist."""
     tried = assignment.settings.get("attempt", 1)
-    visit = assignment.settings.get("visit", 1)
-    return f"{tried}" if visit == 1 else f"{tried}-{visit}"
+    round_number = assignment.settings.get("round", 1)
+    return f"{tried}" if round_number == 1 else f"{tried}-{round_number}"
 
 
 def _record_try(progress: _Progress, call: _Call, outcome: CallOutcome) -> None:
@@ -336,7 +340,7 @@ class PlaybookBrain:
 
     name = "playbook"
     wants_tools = False
-    visits = 1
+    rounds = 1
 
     def problems(self, agent: AgentSettings, secret: Callable[[str], str], *, priced: bool) -> Sequence[str]:
         """Return the problems of its settings. The check of the plan finds missing steps."""

@@ -159,12 +159,12 @@ class Words:
 
     def __init__(self, assignment: Assignment, settings: WordSettings) -> None:
         text = str(assignment.task.get("text", ""))
-        visit = assignment.settings.get("visit", 1)
+        round_number = assignment.settings.get("round", 1)
         attempt = assignment.settings.get("attempt", 1)
         self._shell = assignment.shell
         self._workspace = assignment.workspace
-        self._session = f"{assignment.run_id}-{assignment.task_id}-{attempt}-{visit}"
-        self._suffix = f"@{visit}" if visit != 1 else ""
+        self._session = f"{assignment.run_id}-{assignment.task_id}-{attempt}-{round_number}"
+        self._suffix = f"@{round_number}" if round_number != 1 else ""
         self._chosen = choose(text, settings.playbooks) if settings.words == "playbooks" else None
         self._command = self._chosen.command if self._chosen else text
         self._results: dict[str, Json] = {}

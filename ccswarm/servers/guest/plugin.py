@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 TASK = "guest"
 LONGEST_SECONDS = 365 * 86400.0
-OPENED = "desk.opened"
+OPENED = "tools.opened"
 ENDING_SECONDS = 10.0
 
 

@@ -58,7 +58,7 @@ def task(name: str, agent: str, needs: tuple[str, ...] = (), gate: str = "") -> 
 id = "{name}"
 agent = "{agent}"
 needs = {list(needs)}
-visits = 1
+rounds = 1
 gates = [{{ command = "{gate}" }}]
 {retry}{steps(name)}"""
 

@@ -37,7 +37,7 @@ def verbs(shared_home: Path) -> Iterator[RunVerbs]:
 
 
 @pytest.fixture(autouse=True)
-def at_the_desk(home: Path, verbs: RunVerbs) -> Iterator[None]:
+def at_home(home: Path, verbs: RunVerbs) -> Iterator[None]:
     """Every test's HOME is the one of the runs."""
     with environment(client_environment(verbs.home)):
         yield

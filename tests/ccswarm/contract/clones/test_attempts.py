@@ -190,14 +190,14 @@ async def test_a_clone_and_its_refs_go_when_its_work_is_merged_and_stay_where_it
 
 async def test_work_is_returned_in_the_same_tree_and_judged_again(attempts: Attempts) -> None:
     gate = {"command": "test $(wc -l <log.txt) = 2"}
-    tasks = await ran(attempts, task("t", "echo line >>log.txt", gates=[gate], visits=3))
+    tasks = await ran(attempts, task("t", "echo line >>log.txt", gates=[gate], rounds=3))
     assert status(tasks) == {"t": "succeeded"}
     assert attempts.head["log.txt"].split() == ["line", "line"]
 
 
 @pytest.mark.torture  # unit/swarm/test_swarm.py: test_a_gate_that_never_holds_fails_the_task_with_what_it_said
 async def test_work_that_never_holds_fails_with_what_its_gate_said(attempts: Attempts) -> None:
-    tasks = await ran(attempts, task("t", "echo >>log.txt", gates=[{"command": "false"}], visits=2))
+    tasks = await ran(attempts, task("t", "echo >>log.txt", gates=[{"command": "false"}], rounds=2))
     assert tasks["t"]["summary"].startswith("gate `false`: expected exit code 0, got 1")
 
 

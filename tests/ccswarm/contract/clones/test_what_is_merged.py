@@ -26,14 +26,14 @@ AGENTS = ("ada", "bob", "cy")
 
 @dataclass(frozen=True)
 class Job:
-    """A task: its agent writes at each visit, and says what there was when its attempt began. Its gate ``holds`` from
-    that visit on, never with 0; a reviewer, where there is one, writes too, and accepts it or not. Somebody may commit
+    """A task: its agent writes at each round, and says what there was when its attempt began. Its gate ``holds`` from
+    that round on, never with 0; a reviewer, where there is one, writes too, and accepts it or not. Somebody may commit
     something ``beside`` it meanwhile."""
 
     agent: str
     needs: frozenset[int]
     holds: int
-    visits: int
+    rounds: int
     tries: int
     review: str
     beside: bool
@@ -61,7 +61,7 @@ def job(number: int) -> st.SearchStrategy[Job]:
 def planned(number: int, one: Job) -> dict[str, Any]:
     """It works in files of its own, so that nothing is in the way of a merge."""
     name = f"t{number}"
-    work = f"test -e {name}.seen || ls *.done >{name}.seen 2>/dev/null; echo visit >>{name}.done; echo bad >>{name}.bad"
+    work = f"test -e {name}.seen || ls *.done >{name}.seen 2>/dev/null; echo round >>{name}.done; echo bad >>{name}.bad"
     more = {
         "id": "more",
         "tool": "srv.run",
@@ -69,7 +69,7 @@ def planned(number: int, one: Job) -> dict[str, Any]:
     }
     gate = f"test -e {name}.done && test ! -e {name}.bad && test $(wc -l <{name}.done) -ge {one.holds or 99}"
     gates = [{"command": f"{gate} && echo gate >>{name}.done && touch {name}.gate"}]
-    made = task(name, work, one.agent, gates=gates, visits=one.visits, retry={"times": one.tries, "seconds": 0})
+    made = task(name, work, one.agent, gates=gates, rounds=one.rounds, retry={"times": one.tries, "seconds": 0})
     made["steps"].append(more)
     if one.beside:
         made["steps"].append({"id": "beside", "tool": "srv.beside", "args": {"name": name}})
@@ -130,13 +130,13 @@ def judged(attempts: Attempts, those: list[Job], result: Mapping[str, Any], comm
     for number, one in enumerate(those):
         name, status = f"t{number}", result[f"t{number}"]["status"]
         ready = all(f"t{need}" in held for need in one.needs)
-        good = ready and bool(one.holds) and one.holds <= one.visits and one.review != "refuses"
+        good = ready and bool(one.holds) and one.holds <= one.rounds and one.review != "refuses"
         assert status == ("succeeded" if good else "failed" if ready else "skipped"), (name, result[name])
         if not good:
             continue
         held.add(name)
-        visits = one.holds
-        assert head[f"{name}.done"].split() == ["visit"] * visits, "of one attempt, without what others wrote"
+        rounds = one.holds
+        assert head[f"{name}.done"].split() == ["round"] * rounds, "of one attempt, without what others wrote"
         assert {f"t{need}.done" for need in one.needs} <= set(head[f"{name}.seen"].split())
         assert set(head[f"{name}.seen"].split()) <= {f"{other}.done" for other in held | set(result)}
     mine = {f"{name}.{end}" for name in held for end in ("done", "seen")}
@@ -149,8 +149,8 @@ def judged(attempts: Attempts, those: list[Job], result: Mapping[str, Any], comm
 
 
 FEW = [
-    Job("ada", frozenset(), holds=2, visits=2, tries=0, review="accepts", beside=False),
-    Job("bob", frozenset(), holds=0, visits=1, tries=0, review="", beside=True),
+    Job("ada", frozenset(), holds=2, rounds=2, tries=0, review="accepts", beside=False),
+    Job("bob", frozenset(), holds=0, rounds=1, tries=0, review="", beside=True),
 ]
 
 

@@ -50,7 +50,7 @@ def thinker(server: ModelServer, name: str, model: str, more: str = 'grants = ["
 
 
 @asynccontextmanager
-async def desk_of(home: Path, *agents: str) -> AsyncGenerator[Workbench]:
+async def workbench_of(home: Path, *agents: str) -> AsyncGenerator[Workbench]:
     (home / "ccswarm.toml").write_text(QUICK + SERVERS + "".join(agents))
     work = home / "work"
     work.mkdir(exist_ok=True)
@@ -103,7 +103,7 @@ ANALYSED = {
 async def test_a_model_fills_the_same_schema_and_is_given_the_counted_facts(home: Path) -> None:
     async with (
         ModelServer(answering({"big": {"analysis": ANALYSED}}), key=SECRET) as server,
-        desk_of(home, thinker(server, "ada", "big")) as verbs,
+        workbench_of(home, thinker(server, "ada", "big")) as verbs,
     ):
         made(home / "work", PYTHON)
         reported: list[str] = []
@@ -151,7 +151,7 @@ async def test_what_is_no_analysis_falls_back_to_rules_and_says_so(
     home: Path, no_answers: tuple[tuple[Any, str], ...]
 ) -> None:
     answers: dict[str, Any] = {}
-    async with ModelServer(answering(answers)) as server, desk_of(home, thinker(server, "ada", "big")) as verbs:
+    async with ModelServer(answering(answers)) as server, workbench_of(home, thinker(server, "ada", "big")) as verbs:
         for answer, reported in no_answers:
             answers["big"] = answer
             done = await called(verbs, "analyze_project", requirements=NEEDED)
@@ -165,7 +165,7 @@ async def test_budgets_hold_and_agents_that_cannot_think_are_told(home: Path) ->
     spent = 'budget = { tokens = 50 }\ngrants = ["small.*"]'
     async with (
         ModelServer(answering({"big": Reply("Let me think.", [("recall", {"id": 1})])})) as server,
-        desk_of(home, thinker(server, "ada", "big", spent)) as verbs,
+        workbench_of(home, thinker(server, "ada", "big", spent)) as verbs,
     ):
         done = await called(verbs, "analyze_project", requirements=NEEDED)
         assert (done["method"], len(server.asked)) == ("rules", 1)
@@ -196,7 +196,7 @@ async def test_models_review_side_by_side_and_agree_where_they_do(home: Path) ->
     async with ModelServer(answering(answers)) as server:
         team = [thinker(server, name, name) for name in answers]
         again = thinker(server, "twin", "big")
-        async with desk_of(home, *team, again, MAKER) as verbs:
+        async with workbench_of(home, *team, again, MAKER) as verbs:
             made(home / "work", PYTHON)
             given = {"files": ["calc/__init__.py", {"path": "new.py", "content": "y" * 20_000}], "focus": ["sums"]}
             done = await called(verbs, "multi_llm_review", **given)
@@ -229,7 +229,7 @@ async def test_models_review_side_by_side_and_agree_where_they_do(home: Path) ->
 async def test_what_is_not_reviewed(home: Path) -> None:
     async with (
         ModelServer(answering({"big": Reply("Hm.")})) as server,
-        desk_of(home, thinker(server, "a", "big")) as verbs,
+        workbench_of(home, thinker(server, "a", "big")) as verbs,
     ):
         work = made(home / "work", {**PYTHON, ".env": "KEY=1", "bin": b"\0", ".git/config": "x"})
         (home / "outside.py").write_text("secret")
@@ -271,7 +271,7 @@ async def test_research_reads_with_the_tools_that_are_granted(home: Path) -> Non
 
     async with (
         ModelServer(script) as server,
-        desk_of(home, thinker(server, "ada", "big", 'grants = ["small.echo"]')) as verbs,
+        workbench_of(home, thinker(server, "ada", "big", 'grants = ["small.echo"]')) as verbs,
     ):
         made(home / "work", PYTHON)
         done = await called(verbs, "research", topic="rounding of numbers")
@@ -282,7 +282,10 @@ async def test_research_reads_with_the_tools_that_are_granted(home: Path) -> Non
 
 
 async def test_a_call_that_nobody_waits_for_ends_its_run(home: Path) -> None:
-    async with ModelServer(answering({"big": Stall(0)})) as server, desk_of(home, thinker(server, "a", "big")) as verbs:
+    async with (
+        ModelServer(answering({"big": Stall(0)})) as server,
+        workbench_of(home, thinker(server, "a", "big")) as verbs,
+    ):
         asking = asyncio.create_task(called(verbs, "analyze_project", requirements=NEEDED))
         await server.was_asked(1)
         asking.cancel()
@@ -295,7 +298,7 @@ async def test_a_call_that_nobody_waits_for_ends_its_run(home: Path) -> None:
 
 
 async def test_without_a_model_the_workspace_is_searched_and_counted(home: Path) -> None:
-    async with desk_of(home, MAKER) as verbs:
+    async with workbench_of(home, MAKER) as verbs:
         made(home / "work", PYTHON)
         done = await called(verbs, "research", topic="rounding of numbers")
         assert (done["method"], done["findings"]) == ("search", [])
@@ -329,7 +332,7 @@ async def test_a_model_plans_and_what_cannot_be_done_in_order_is_not_used(home: 
     def script(_: Asked) -> Behaviour:
         return Reply(calls=[finish(result=next(answers))])
 
-    async with ModelServer(script) as server, desk_of(home, MAKER, thinker(server, "ada", "big")) as verbs:
+    async with ModelServer(script) as server, workbench_of(home, MAKER, thinker(server, "ada", "big")) as verbs:
         done = await called(verbs, "generate_plan", requirements=NEEDED)
         assert (done["method"], done["check"]) == ("model", {"valid": True, "problems": []})
         assert 'id = "task-1-2"' in done["ccswarmPlan"]
@@ -342,7 +345,7 @@ async def test_a_model_plans_and_what_cannot_be_done_in_order_is_not_used(home: 
 
 
 async def test_nobody_can_do_it(home: Path) -> None:
-    async with desk_of(home, '[[agents]]\nname = "idle"\n') as verbs:
+    async with workbench_of(home, '[[agents]]\nname = "idle"\n') as verbs:
         done = await called(verbs, "generate_plan", requirements=NEEDED)
     assert (done["ccswarmPlan"], done["check"]["valid"]) == ("", False)
     assert "give an agent a brain that thinks" in done["check"]["problems"][0]
@@ -356,7 +359,7 @@ def test_the_plan_is_run_as_it_is_and_every_task_ends(home: Path) -> None:
     """By ``ccswarm run``, in the workspace it was made for."""
 
     async def make() -> dict[str, Any]:
-        async with desk_of(home, MAKER) as verbs:
+        async with workbench_of(home, MAKER) as verbs:
             return await called(verbs, "generate_plan", requirements=NEEDED, preferences={"methodology": "agile"})
 
     done = asyncio.run(make())

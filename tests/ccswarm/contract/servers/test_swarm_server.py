@@ -52,7 +52,7 @@ def test_a_run_is_started_followed_and_read(client: ServerClient, verbs: RunVerb
         ("task.ended", "two"),
         ("run.ended", None),
     ]
-    assert events[2]["told"] == "one: succeeded: 1 step done"
+    assert events[2]["sentence"] == "one: succeeded: 1 step done"
     status = client.tool("run_status", run=run[:14])
     assert (status["name"], status["status"], status["over"], status["workspace"]) == (
         "mine",

@@ -294,7 +294,7 @@ async def test_work_that_is_given_back_goes_on_with_its_session(cli: CliWorker, 
     given = plan(
         "finish:succeeded:first",
         more={"resume": [*words, "finish:succeeded:second"]},
-        task={"visits": 2, "gates": [{"tool": "srv.check", "expect": {"exit_code": 0}}]},
+        task={"rounds": 2, "gates": [{"tool": "srv.check", "expect": {"exit_code": 0}}]},
     )
     task = await cli.run(given)
     assert (task["status"], task["summary"]) == ("succeeded", "second")

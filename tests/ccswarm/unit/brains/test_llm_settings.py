@@ -70,7 +70,7 @@ def test_models_are_asked_in_order() -> None:
 
 
 def test_what_an_assignment_adds_is_no_setting() -> None:
-    read({"model": "openai:big", "prompt": "Be neat.", "visit": 1, "attempt": 1})
+    read({"model": "openai:big", "prompt": "Be neat.", "round": 1, "attempt": 1})
 
 
 def test_a_key_goes_to_its_maker_unless_it_is_named() -> None:

@@ -237,7 +237,7 @@ async def test_work_that_is_given_back_goes_on_in_the_same_conversation() -> Non
         return {"exit_code": next(codes), "status": "finished"}
 
     made.tool("ai-session.execute_command", check)
-    task = {"gates": [{"command": "make test"}], "visits": 3}
+    task = {"gates": [{"command": "make test"}], "rounds": 3}
     replies = (
         reply(LOOK),
         reply(finish()),

@@ -78,7 +78,7 @@ def test_references_carry_results_on() -> None:
 
 @pytest.mark.parametrize(
     ("settings", "attempt"),
-    [({}, "1"), ({"attempt": 2, "visit": 1}, "2"), ({"visit": 3}, "1-3"), ({"attempt": 2, "visit": 3}, "2-3")],
+    [({}, "1"), ({"attempt": 2, "round": 1}, "2"), ({"round": 3}, "1-3"), ({"attempt": 2, "round": 3}, "2-3")],
 )
 def test_each_attempt_has_a_name(settings: Mapping[str, Any], attempt: str) -> None:
     ended = run(task(step("a", args={"name": "x-${task.attempt}"})), settings=settings)

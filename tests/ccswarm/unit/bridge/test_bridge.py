@@ -40,7 +40,7 @@ async def opened(worker: MemoryWorker) -> str:
             if event["event"] == "task.started":
                 break
         async for event in worker.engine.events(TASK):
-            if event["event"] == "desk.opened":
+            if event["event"] == "tools.opened":
                 return bridge_directory(worker.task_worker.worker_context.state_directory, TASK).guest("")
     raise AssertionError("the task ended without a bridge")
 

@@ -93,11 +93,11 @@ def test_parts_stand_under_the_task_that_handed_them_on() -> None:
 def test_who_judges_work_is_a_part_of_it() -> None:
     board = RunTable(RUN, ["a"])
     board.take(started(at=1.0))
-    board.take(event("review.asked", "run_1.a~2", 2.0, by=["bob", "cy"], visit=1))
+    board.take(event("review.asked", "run_1.a~2", 2.0, by=["bob", "cy"], round=1))
     assert board.rows["a"].said == "to be reviewed by bob, cy"
     judge = board.rows["a.review1.bob"]
     assert (judge.agent, judge.status) == ("bob", RunStatus.RUNNING)
-    board.take(event("review.said", "run_1.a~2", 3.0, by="bob", visit=1, accepted=False, summary="look\nagain"))
+    board.take(event("review.said", "run_1.a~2", 3.0, by="bob", round=1, accepted=False, summary="look\nagain"))
     assert (judge.status, judge.said, judge.ended) == (RunStatus.FAILED, "look again", 3.0)
     assert board.rows["a"].said == "bob rejects it: look again"
     board.take(ended("cancelled"))

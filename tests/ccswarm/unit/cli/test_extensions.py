@@ -26,7 +26,7 @@ class Thinking:
         return [Finish("succeeded", ended["one"].text)] if ended else [CallTool("one", "srv.do", {})]
 
 class Own:
-    name, wants_tools, visits = "own", False, 1
+    name, wants_tools, rounds = "own", False, 1
 
     def problems(self, agent, secret, *, priced):
         return []

@@ -173,7 +173,7 @@ async def test_a_task_has_its_time_once_for_visits_gates_and_reviews_together() 
     review = {"by": ["bob"], "steps": steps("see", tool="srv.look")}
     agents = [{"name": name, "grants": ["*"]} for name in ("ada", "bob")]
     for name, parts in {
-        "visits": {"steps": steps("one", tool="srv.look"), "visits": 5, "gates": unmet},
+        "rounds": {"steps": steps("one", tool="srv.look"), "rounds": 5, "gates": unmet},
         "gates": {"steps": steps("one"), "gates": [{"tool": "srv.look"}]},
         "review": {"steps": steps("one"), "review": review},
     }.items():

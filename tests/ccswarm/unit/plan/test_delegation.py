@@ -23,7 +23,7 @@ WHOLE: dict[str, Any] = {
     "capabilities": ["a"],
     "priority": "high",
     "needs": ["y"],
-    "visits": 3,
+    "rounds": 3,
     "timeout_seconds": 60,
     "gates": [{"command": "make test"}],
     "steps": [
@@ -105,10 +105,10 @@ def test_a_gate_that_is_handed_on_is_a_command(gate: Any) -> None:
 
 def test_every_problem_is_reported_with_its_location() -> None:
     with pytest.raises(PlanInvalid) as refused:
-        parse_delegated([{"id": "a b"}, TASK, {**TASK, "visits": 21, "review": {}}])
+        parse_delegated([{"id": "a b"}, TASK, {**TASK, "rounds": 21, "review": {}}])
     assert [one.partition(" ")[0].rstrip(":") for one in refused.value.message.split("; ")] == [
         "tasks.0.id",
-        "tasks.2.visits",
+        "tasks.2.rounds",
         "tasks.2.review",
     ]
 

@@ -106,7 +106,7 @@ def summary(run: Execution) -> str:
 
 async def test_a_gate_of_a_delegation_acts_for_who_hands_the_work_on(tmp_path: Path) -> None:
     worker = Shell(tmp_path, codes=[1, 0])
-    run = await worker.run(handed_on(part(GATE, visits=2)))
+    run = await worker.run(handed_on(part(GATE, rounds=2)))
     assert run.result["status"] == "succeeded", run.result
     assert worker.by("cleo") == [*CALLS, *CALLS]
     assert worker.by("orchestrator") == worker.by("bob") == []
@@ -196,7 +196,7 @@ async def test_a_person_is_asked_once_for_each_gate_and_shown_its_command(tmp_pa
     worker = Shell(tmp_path)
     team = agents(bob={"grants": ["files.*", "ai-session.*"], "approval": "all"})
     gates = [{"command": "make test"}, {"command": "make lint"}]
-    plan = {"agents": team, "tasks": [{**part(*gates), "id": "main", "visits": 1}]}
+    plan = {"agents": team, "tasks": [{**part(*gates), "id": "main", "rounds": 1}]}
     asked: list[Mapping[str, Any]] = []
     async with worker.working(), asyncio.timeout(BOUND_SECONDS):
         await worker.swarm.submit(settings(plan), "run_1", "/project")
@@ -268,7 +268,7 @@ async def test_steps_that_are_handed_on_use_the_tools_of_who_does_them(tmp_path:
 
 async def test_a_task_that_is_stopped_while_its_gate_runs_is_not_done_again(tmp_path: Path) -> None:
     worker = Shell(tmp_path, hang=True)
-    plan = handed_on(part(GATE, visits=3))
+    plan = handed_on(part(GATE, rounds=3))
     async with worker.working(), asyncio.timeout(BOUND_SECONDS):
         await worker.swarm.submit(settings(plan), "run_1", "/project", origin=Origin.PERSON)
         await worker.hangs.wait()

@@ -146,9 +146,9 @@ def test_the_tests_of_a_repository_are_a_gate(tmp_path: Path) -> None:
     command = ["uv run python -m pytest"]
     assert gates["task-2-1"] == gates["task-5-1"] == command
     assert gates["task-1-1"] == gates["task-1-2"] == gates["task-5-2"] == []
-    visits = {task.agent: task.visits for task in settings_.tasks if task.gates}
-    assert visits["dora"] == 2
-    assert visits.get("carl", 0) == 0
+    rounds = {task.agent: task.rounds for task in settings_.tasks if task.gates}
+    assert rounds["dora"] == 2
+    assert rounds.get("carl", 0) == 0
     narrow = parsing.parse(CREW.replace('"ai-session.*", "web.*"', '"web.*"'))
     left = {
         task.agent

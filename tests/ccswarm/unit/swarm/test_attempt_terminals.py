@@ -165,7 +165,7 @@ async def test_what_goes_on_in_terminals_changes_nothing_that_gates_look_at(keep
 
     worker.tool("srv.look", look)
     gates = [{"tool": "srv.look", "expect": {"exit_code": 0}}]
-    done = await worker.run(plan(agents={"keep": keep}, gates=gates, visits=2))
+    done = await worker.run(plan(agents={"keep": keep}, gates=gates, rounds=2))
     assert done.result["tasks"]["t"]["status"] == "failed"
     if keep == "failed":
         assert seen == [(["mine-0"], ["mine-0"]), (["mine-0", "mine-1"], ["mine-0", "mine-0", "mine-1"])]

@@ -192,9 +192,9 @@ async def test_a_second_process_goes_on_with_what_was_handed_on() -> None:
     assert (worker.ran, other.ran) == (["hand", "a", "b"], ["b", "after"])
 
 
-def reviewed(*by: str, quorum: int = 0, visits: int = 2) -> dict[str, Any]:
+def reviewed(*by: str, quorum: int = 0, rounds: int = 2) -> dict[str, Any]:
     review = {"by": list(by), "quorum": quorum, "steps": steps("look", tool="srv.look", expect={"exit_code": 0})}
-    task = {"id": "main", "agent": "cleo", "steps": steps("work"), "visits": visits, "review": review}
+    task = {"id": "main", "agent": "cleo", "steps": steps("work"), "rounds": rounds, "review": review}
     return {**plan(), "tasks": [task]}
 
 
@@ -229,7 +229,7 @@ async def test_work_that_is_never_accepted_fails_with_what_was_said() -> None:
 
 
 async def test_as_many_as_a_quorum_are_enough() -> None:
-    result = await judged(MemoryWorker(), {"ada": [1], "bob": [0]}, reviewed("ada", "bob", quorum=1, visits=1))
+    result = await judged(MemoryWorker(), {"ada": [1], "bob": [0]}, reviewed("ada", "bob", quorum=1, rounds=1))
     assert result["status"] == "succeeded"
 
 
@@ -238,13 +238,13 @@ async def test_what_is_handed_on_again_in_a_second_visit_is_done_again() -> None
     worker.task_worker.own.add("swarm.delegate")
     task = plan(delegate({"id": "part", "agent": "bob", "steps": steps("s")}))["tasks"][0]
     review = {"by": ["ada"], "steps": steps("look", tool="srv.look", expect={"exit_code": 0})}
-    result = await judged(worker, {"ada": [1, 0]}, {**plan(), "tasks": [{**task, "visits": 2, "review": review}]})
+    result = await judged(worker, {"ada": [1, 0]}, {**plan(), "tasks": [{**task, "rounds": 2, "review": review}]})
     assert result["status"] == "succeeded", result
     assert worker.ran == ["hand", "s", "look", "hand@2", "s", "look"]
     assert (await worker.engine.status("run_1.main.hand@2.part")).agent == "bob"
 
 
-async def test_a_person_is_asked_again_in_a_second_visit() -> None:
+async def test_a_person_is_asked_again_in_a_second_round() -> None:
     worker = MemoryWorker()
     worker.task_worker.asks.add("srv.do")
     worker.tool("srv.do")
@@ -264,7 +264,7 @@ async def test_a_person_is_asked_again_in_a_second_visit() -> None:
 
 
 async def test_reviews_use_the_budget_of_the_task() -> None:
-    worker, given = MemoryWorker(), reviewed("ada", visits=1)
+    worker, given = MemoryWorker(), reviewed("ada", rounds=1)
     given["tasks"][0]["budget"] = {"calls": 1}
     result = await judged(worker, {"ada": [0]}, given)
     assert worker.ran == ["work"]

@@ -122,7 +122,7 @@ async def test_a_gate_that_fails_gives_the_work_back_until_it_holds() -> None:
 
     worker.tool("ai-session.execute_command", check)
     done = await worker.run(
-        {"tasks": [{"id": "a", "steps": steps("work"), "gates": [{"command": "make test"}], "visits": 3}]}
+        {"tasks": [{"id": "a", "steps": steps("work"), "gates": [{"command": "make test"}], "rounds": 3}]}
     )
     assert done.result["status"] == "succeeded"
     assert [request.tool for request in worker.task_worker.calls if request.agent == "ada"] == ["srv.do", "srv.do"]
@@ -142,7 +142,7 @@ async def test_a_gate_that_never_holds_fails_the_task_with_what_it_said() -> Non
     worker.tool("srv.do", exit_code=0)
     worker.tool("srv.judge", exit_code=1)
     gate = {"tool": "srv.judge", "expect": {"exit_code": 0}}
-    done = await worker.run({"tasks": [{"id": "a", "steps": steps("work"), "gates": [gate], "visits": 2}]})
+    done = await worker.run({"tasks": [{"id": "a", "steps": steps("work"), "gates": [gate], "rounds": 2}]})
     assert done.result["tasks"]["a"]["status"] == "failed"
     assert done.result["tasks"]["a"]["summary"].startswith("gate `srv.judge`: expected exit code 0, got 1")
     assert [request.tool for request in worker.task_worker.calls] == ["srv.do", "srv.judge"] * 2

@@ -131,5 +131,5 @@ def _task(task: Mapping[str, Any], agent: AgentSettings, requirements: str, gate
     facts = {"priority": task["priority"] if task.get("priority") in PRIORITIES else "medium", "needs": needs}
     settings_of_task = service.task_in_words(swarm_id(str(task["id"])), text[:MOST_TEXT], agent, **facts)
     gates = [{"command": gate}] if gate and _kind(task) in CHANGING and not missing_for_gates(agent, shell) else []
-    rounds = {"visits": ROUNDS} if gates and agent.brain != service.PLAYBOOK else {}
+    rounds = {"rounds": ROUNDS} if gates and agent.brain != service.PLAYBOOK else {}
     return {**settings_of_task.model_dump(mode="json", exclude_defaults=True), **rounds, "gates": gates}

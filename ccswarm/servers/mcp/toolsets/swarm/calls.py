@@ -165,7 +165,7 @@ async def run_events(workbench: Workbench, given: Given) -> Answer:
         "approvals": approvals,
         "next": again if run.status.over and not over else next_of(status, run_id, approvals, bool(carriers.alive)),
     }
-    lines = [one["told"] for one in events] or ["nothing new"]
+    lines = [one["sentence"] for one in events] or ["nothing new"]
     return make_answer((f"{run_id}: {status}; cursor {position}", *lines, *lines_of_approvals(approvals)), facts)
 
 
@@ -188,7 +188,7 @@ async def _next_events(feed: EventStream, seconds: float, *, whole: bool) -> tup
 
 def event_of(one: RunEvent) -> Facts:
     """Return an event as clients get it: its facts, and a sentence about it."""
-    return {**shortened(one.to_json()), "told": format_event(one)}
+    return {**shortened(one.to_json()), "sentence": format_event(one)}
 
 
 async def list_approvals(workbench: Workbench, given: Given) -> Answer:
