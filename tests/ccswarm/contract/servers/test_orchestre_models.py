@@ -16,10 +16,11 @@ from ccswarm.config.config import settings_of
 from ccswarm.models import RunStatus
 from ccswarm.runs.status import facts_of, runs
 from ccswarm.servers.base import ServerOptions
-from ccswarm.servers.mcp.toolsets.orchestre.base import PARTIAL, Refusal
+from ccswarm.servers.mcp.toolsets.base import PARTIAL
+from ccswarm.servers.mcp.toolsets.orchestre.base import Refusal
 from ccswarm.servers.mcp.toolsets.orchestre.model_tools import TOOLS
 from ccswarm.servers.mcp.toolsets.orchestre.schemas import ANALYSIS
-from ccswarm.servers.mcp.toolsets.workbench import Workbench
+from ccswarm.servers.mcp.workbench import Workbench
 from tests.ccswarm.support.llm_agents import KEY, SECRET, finish
 from tests.ccswarm.support.model_servers import Asked, Behaviour, Fail, ModelServer, Reply, Stall
 from tests.ccswarm.support.orchestre_trees import PYTHON, made
