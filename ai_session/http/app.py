@@ -12,7 +12,7 @@ import asyncio
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from starlette.applications import Starlette
@@ -97,7 +97,7 @@ def application(front: Front, endpoint: Endpoint) -> Application:
     middleware = [Middleware(Guard, site=site), *for_pages(settings), *endpoint.middleware]
     if access:
         middleware.append(Middleware(AuthenticationMiddleware, backend=authentication(access)))
-    app: Asgi = Starlette(routes=[*own, *routes], middleware=middleware, lifespan=lifespan)
+    app: Any = Starlette(routes=[*own, *routes], middleware=middleware, lifespan=lifespan)
     if access:
         app = access.with_challenges(app)
     if settings.trusted_proxies:

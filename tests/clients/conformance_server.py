@@ -12,16 +12,17 @@ import socket
 import sys
 import warnings
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from ai_session import __version__
 from ai_session.client import relay
 from ai_session.config.settings import HttpSettings
 from ai_session.daemon.host import HELLO_BYTES, listen, parse_hello
 from ai_session.http.app import application
+from ai_session.http.connections import ConnectionLimiter
 from ai_session.http.endpoints.base import Front
 from ai_session.http.endpoints.mcp import McpEndpoint
-from ai_session.http.connections import ConnectionLimiter
+from ai_session.http.gate_client import RemoteGate
 from ai_session.http.server import HttpServer, bind
 from ai_session.models import Principal
 from ai_session.servers.base import Connection
@@ -95,7 +96,7 @@ async def stdio() -> None:
 async def http() -> None:
     settings = HttpSettings(port=0)
     location = bind(settings, authenticated=False)
-    front = Front(settings, location.host, location.base_url, NoGate(), None)
+    front = Front(settings, location.host, location.base_url, cast(RemoteGate, NoGate()), None)
     app = application(front, McpEndpoint(front, registry=make_server()))
     server = HttpServer(app, location, ConnectionLimiter(settings.max_connections))
     serving = asyncio.create_task(server.serve())

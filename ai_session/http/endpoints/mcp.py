@@ -187,4 +187,3 @@ async def _beat(seconds: float, ctx: ServerRequestContext[Any, Any]) -> None:
         except TimeoutError:
             waited = loop.time() - began
             await ctx.session.report_progress(round(waited, 3), None, f"still running after {waited:.0f} s")
-

@@ -95,9 +95,7 @@ class RpcEndpoint:
         self._max_body_bytes = settings.max_body_bytes
         self.paths = (ServedPath(RPC_PATH, self._answer_request, ("POST",)),)
         direct = not settings.public_url and not settings.trusted_proxies
-        self.middleware = (
-            (Middleware(OwnCalls, token=token, direct=direct),) if token or not front.access else ()
-        )
+        self.middleware = (Middleware(OwnCalls, token=token, direct=direct),) if token or not front.access else ()
 
     def run(self) -> AbstractAsyncContextManager[None]:
         """Return a context in which nothing of its own runs."""
@@ -142,7 +140,7 @@ class RpcEndpoint:
             request = parse(body)
         except Refused as refused:
             return status_of(refused.error), {"jsonrpc": "2.0", "id": None, "error": refused.error}
-        caller = principal(scope)
+        caller = caller_of(scope)
         if isinstance(request, list):
             return await self._batch(caller, request)  # pyright: ignore[reportUnknownArgumentType]
         try:
@@ -248,7 +246,7 @@ def status_of(error: Message | None) -> int:
     return STATUS.get(error["code"], 500) if error else 200
 
 
-def principal(scope: Scope) -> Principal:
+def caller_of(scope: Scope) -> Principal:
     """Return the principal for whom the request's token was issued, with the client's own name."""
     headers: dict[bytes, bytes] = dict(scope["headers"])
     client = headers.get(b"user-agent", b"").decode("ascii", "replace").partition("/")[0][:CLIENT_CHARS]
@@ -276,4 +274,3 @@ def encoded(message: Any) -> bytes:
         return json.dumps(message, ensure_ascii=False, separators=(",", ":")).encode()
     except UnicodeEncodeError:
         return json.dumps(message, separators=(",", ":")).encode()
-

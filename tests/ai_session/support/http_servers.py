@@ -18,6 +18,8 @@ from mcp.server.auth.settings import AuthSettings
 from ai_session.config.settings import HttpSettings
 from ai_session.http.app import application
 from ai_session.http.connections import ALLOWED_SECONDS, ConnectionLimiter, Expected
+from ai_session.http.endpoints.base import Front
+from ai_session.http.endpoints.mcp import McpEndpoint
 from ai_session.http.gate_client import RemoteGate
 from ai_session.http.oauth.access import Access
 from ai_session.http.oauth.challenges import Challenges
@@ -189,7 +191,8 @@ async def running(
         address = bind(chosen, authenticated=signed)
         tokens, access = access_to(address, "/mcp") if signed else (None, None)
         gate = RemoteGate(authenticated=signed)
-        app = application(chosen, address.host, address.base_url, gate, access, heartbeat_seconds)
-        front = HttpServer(app, address, ConnectionLimiter(chosen.max_connections, seconds))
-        async with started(front, address, gate, bound_seconds) as http:
-            yield Here(address, front, tokens, http)
+        front = Front(chosen, address.host, address.base_url, gate, access)
+        app = application(front, McpEndpoint(front, heartbeat_seconds=heartbeat_seconds))
+        server = HttpServer(app, address, ConnectionLimiter(chosen.max_connections, seconds))
+        async with started(server, address, gate, bound_seconds) as http:
+            yield Here(address, server, tokens, http)

@@ -13,8 +13,10 @@ from typing import Any
 import httpx2
 
 from ai_session.config.settings import HttpSettings
+from ai_session.http.app import application
 from ai_session.http.connections import ALLOWED_SECONDS, ConnectionLimiter, Expected
-from ai_session.http.endpoints.rpc_app import RPC_PATH, application
+from ai_session.http.endpoints.base import Front
+from ai_session.http.endpoints.rpc import RPC_PATH, RpcEndpoint
 from ai_session.http.gate_client import RemoteGate
 from ai_session.http.server import HttpServer, bind
 from tests.ai_session.support.http_servers import Here, access_to, started
@@ -91,7 +93,8 @@ async def serving(
         address = bind(chosen, authenticated=signed, path=RPC_PATH)
         tokens, access = access_to(address, RPC_PATH) if signed else (None, None)
         gate = RemoteGate(authenticated=signed)
-        app = application(chosen, address.host, address.base_url, gate, access)
-        front = HttpServer(app, address, ConnectionLimiter(chosen.max_connections, seconds))
-        async with started(front, address, gate, bound_seconds) as http:
-            yield Rpc(address, front, tokens, http)
+        front = Front(chosen, address.host, address.base_url, gate, access)
+        app = application(front, RpcEndpoint(front))
+        server = HttpServer(app, address, ConnectionLimiter(chosen.max_connections, seconds))
+        async with started(server, address, gate, bound_seconds) as http:
+            yield Rpc(address, server, tokens, http)
