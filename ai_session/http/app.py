@@ -27,8 +27,8 @@ from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware
 from agentwire.http.wire import LOOPBACK_NAMES, Site, host_of
 from ai_session.errors import AiSessionError
 from ai_session.http.endpoints.base import Endpoint, Front
+from ai_session.http.endpoints.tokens import Tokens, authentication
 from ai_session.http.guard import INVALID_REQUEST, Asgi, Protected, Receive, Scope, Send, refusal
-from ai_session.http.tokens import Tokens, authentication
 from ai_session.system.shares import share
 
 if TYPE_CHECKING:

@@ -36,8 +36,8 @@ from ai_session.http.endpoints.rpc_methods import (
     described,
     result_for,
 )
+from ai_session.http.endpoints.tokens import principal_of, token_of
 from ai_session.http.guard import OWN, Asgi, Exchange, MissingScope, Receive, Scope, Send
-from ai_session.http.tokens import principal_of, token_of
 from ai_session.models import Principal
 
 if TYPE_CHECKING:
