@@ -33,7 +33,6 @@ from tests.support.process_ends import kill_process
 from tests.support.products import first
 
 BOXED = '[policy]\nmode = "trusted"\n[session]\nuser_rc = false\n'
-SECOND = 1.0
 
 
 class Project:
