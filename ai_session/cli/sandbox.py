@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     import asyncio
 
     from ai_session.sandbox.sandbox import PreparedSandbox
+    from ai_session.sandbox.workspace.placeholders import Placeholders
 
 GATE_SECONDS, SETTLE_SECONDS = 20.0, 0.9
 COMMAND = "command"
@@ -193,7 +194,9 @@ async def _run(client: ControlClient, settings: BoxOptions, chosen: SandboxProfi
             if boxed.introduction and sys.stderr.isatty():
                 remark(f"note: {boxed.introduction}")
             client.request("started", level=boxed.level)
-            return await _start(client, boxed, command, chosen, environ.get("TERM", "dumb"), directory)
+            return await _start(
+                client, boxed, command, chosen, environ.get("TERM", "dumb"), directory, box.placeholders
+            )
         finally:
             boxed.release()
 
@@ -241,6 +244,7 @@ async def _start(
     profile: SandboxProfile,
     term: str,
     directory: Path,
+    placeholders: Placeholders,
 ) -> int:
     import asyncio
 
@@ -259,7 +263,7 @@ async def _start(
         stack.callback(watch.close)
         watch.add(name := f"command-{process.pid}", process.pid, profile, lambda met: remark(f"warning: {met}"))
         stack.callback(watch.remove, name)
-        await _watch_workspace(stack, client, boxed, process.pid, directory)
+        await _watch_workspace(stack, client, boxed, process.pid, directory, placeholders)
         ended = asyncio.ensure_future(foreground_job.until_ended(process, boxed.level))
         if boxed.info_path:
             await _open_gate(stack, client, boxed, profile, ended)
@@ -267,7 +271,12 @@ async def _start(
 
 
 async def _watch_workspace(
-    stack: AsyncExitStack, client: ControlClient, boxed: PreparedSandbox, pid: int, directory: Path
+    stack: AsyncExitStack,
+    client: ControlClient,
+    boxed: PreparedSandbox,
+    pid: int,
+    directory: Path,
+    placeholders: Placeholders,
 ) -> None:
     """Watch the workspace: what appears is reported when the command ends, and recorded by the daemon."""
     from ai_session.sandbox.network.entry import renew
@@ -281,7 +290,13 @@ async def _watch_workspace(
         return [os.path.relpath(path, workspace.root) for path in await renew(pid, boxed.guarded)]
 
     watch = WorkspaceWatch(
-        workspace, boxed.known, directory / "watch.json", lambda _: "", protect_again, _recorder(client)
+        workspace,
+        boxed.known,
+        directory / "watch.json",
+        placeholders,
+        lambda _: "",
+        protect_again,
+        _recorder(client),
     )
     watch.add(COMMAND)
 

@@ -262,11 +262,13 @@ class Boxes:
     ) -> None:
         from ai_session.sandbox.workspace.watch import WorkspaceWatch, watch_file
 
+        assert self._sandbox is not None
         same = (watch for watch in self._watches.values() if watch.workspace is workspace)
         watch = next(same, None) or WorkspaceWatch(
             workspace,
             known,
             watch_file(directory.parent.parent, workspace.root),
+            self._sandbox.placeholders,
             self.command_of,
             lambda: self._protect_again(workspace),
             self._event,

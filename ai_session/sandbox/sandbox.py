@@ -26,7 +26,7 @@ from ai_session.sandbox.network import entry
 from ai_session.sandbox.probe import SandboxStatus
 from ai_session.sandbox.workspace.closed_files import ClosedFiles
 from ai_session.sandbox.workspace.notices import Found, found_in
-from ai_session.sandbox.workspace.paths import shown
+from ai_session.sandbox.workspace.paths import absolute, shown
 from ai_session.sandbox.workspace.placeholders import Placeholders
 from ai_session.sandbox.workspace.protected_paths import (
     MOST,
@@ -37,7 +37,6 @@ from ai_session.sandbox.workspace.protected_paths import (
     secrets,
     survey,
 )
-from ai_session.sandbox.workspace.tree import identity
 from ai_session.sandbox.workspace.workspace import Workspace, Workspaces
 
 STRENGTH = tuple(SandboxLevel)
@@ -138,6 +137,7 @@ class Sandbox:
     """Makes boxes. ``runtime_directory`` is never visible in one; ``proxy_env`` makes programs use the proxy.
 
     ``machine`` holds the facts that another process determined; they are used if its ids are this process's.
+    ``placeholders`` is for the watches of workspaces.
     """
 
     def __init__(
@@ -152,7 +152,7 @@ class Sandbox:
         self._runtime = runtime_directory.resolve()
         self._minimum = minimum_level
         self._proxy_env = dict(proxy_env or {})
-        self._placeholders = Placeholders(self._runtime)
+        self.placeholders = Placeholders(self._runtime)
         self._workspaces = Workspaces()
         self._closed = ClosedFiles()
         self._bubblewrap = self._machine.bubblewrap if self._machine else None
@@ -231,7 +231,7 @@ class Sandbox:
 
         def release() -> None:
             close_sources()
-            self._placeholders.drop(directory)
+            self.placeholders.drop(directory)
 
         loop.add_reader(notice, close_sources)
         return replace(boxed, level=status.level, release=release)
@@ -254,7 +254,7 @@ class Sandbox:
 
     def release(self, directory: Path) -> None:
         """Remove what was put into the workspace for a box, also one of an earlier process. May be called twice."""
-        self._placeholders.drop(directory)
+        self.placeholders.drop(directory)
 
     def close(self) -> None:
         """Release what makes the next box faster."""
@@ -262,7 +262,7 @@ class Sandbox:
 
     def sweep(self) -> None:
         """Remove what boxes whose processes were killed left in workspaces. Blocks."""
-        self._placeholders.sweep()
+        self.placeholders.sweep()
 
     def observed(self, profile: SandboxProfile, level: SandboxLevel, *, watched: bool = True) -> Workspace | None:
         """Return the workspace of a box that an earlier process made, as it is now, or None if the box cannot write.
@@ -272,9 +272,6 @@ class Sandbox:
         if profile.name != "workspace" or level is SandboxLevel.NONE:
             return None
         workspace = self._workspaces.of(profile.workspace, profile.protected, profile.masked)
-        for path in self._placeholders.held():
-            with suppress(OSError):
-                workspace.expected[os.path.relpath(path, workspace.root)] = identity(os.lstat(path))[0]
         if watched:
             workspace.hold()
         with workspace.tree.lock:
@@ -370,7 +367,7 @@ class Sandbox:
             notice = os.open(files / "taken", os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
         except BaseException as problem:
             sources.close()
-            self._placeholders.drop(directory)
+            self.placeholders.drop(directory)
             if watched and protection.workspace is not None:
                 protection.workspace.release()
             if isinstance(problem, OSError) and problem.errno not in OUT_OF:
@@ -438,7 +435,7 @@ class Sandbox:
         for one in found:
             taken = sum(survey.mounts for survey in surveys)
             surveys.append(survey(one, profile.home, most=most - taken, made=one is first))
-        surveys = self._put_placeholders(first, surveys, directory)
+        surveys = self._put_placeholders(surveys, directory)
         later: list[tuple[str, str]] = []
         if sum(survey.mounts for survey in surveys) > MOST_BY_BUBBLEWRAP and most == MOST:
             later = [guard for survey in surveys for guard in survey.guards()]
@@ -450,29 +447,29 @@ class Sandbox:
             unprotected=tuple(line for one in surveys for line in describe(one)),
             introduction=self._introduce(first, surveys[0]),
             workspace=first,
-            known=found_in(first),
+            known=self._known(first),
             guarded=tuple(guard for survey in surveys for guard in survey.guards()),
             later=tuple(later),
         )
 
-    def _put_placeholders(self, workspace: Workspace, found: Sequence[Protection], directory: Path) -> list[Protection]:
-        """Make the missing placeholders, which the watch of ``workspace``, described by the first of ``found``, then
-        expects. Return ``found`` with those that exist now."""
-        names = {os.path.relpath(one.path, workspace.root): one.path for one in found[0].placeholders}
-        for name in names:
-            workspace.expected.setdefault(name, 0)
+    def _put_placeholders(self, found: Sequence[Protection], directory: Path) -> list[Protection]:
+        """Make the missing placeholders. Return ``found`` with those that exist now."""
         wanted = [placeholder for one in found for placeholder in one.placeholders]
-        put = self._placeholders.put(directory, wanted, [path for one in found for path in one.read_only])
-        for name, path in names.items():
-            if path in put:
-                workspace.expected[name] = identity(os.lstat(path))[0]
-            else:
-                workspace.expected.pop(name, None)
+        put = self.placeholders.put(directory, wanted, [path for one in found for path in one.read_only])
         return [replace(one, placeholders=tuple(p for p in one.placeholders if p.path in put)) for one in found]
+
+    def _known(self, workspace: Workspace) -> Found:
+        """Return what is there without unchanged placeholders: one that another box made meanwhile is writable in this
+        one, so what is put into it must be noticed."""
+        found = found_in(workspace)
+        there = {absolute(workspace.root, key[1]): key for key in found if key[0] == "settings"}
+        for path in self.placeholders.unchanged(there.keys() & self.placeholders.held()):
+            del found[there[path]]
+        return found
 
     def _introduce(self, workspace: Workspace, found: Protection) -> str:
         ours = [one.path for one in found.placeholders if one.ignored]
-        if not ours or not self._placeholders.introduce(workspace.root):
+        if not ours or not self.placeholders.introduce(workspace.root):
             return ""
         first = os.path.basename(ours[0])
         return (

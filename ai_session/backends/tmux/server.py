@@ -120,11 +120,6 @@ class TmuxServer:
         return task
 
     @property
-    def client_pid(self) -> int:
-        """The process id of the control client, 0 while there is none."""
-        return self._client.pid if self._client and not self._client.closed else 0
-
-    @property
     def pid(self) -> int:
         """The process id of the server last reached, 0 if none was."""
         return self._pid

@@ -57,7 +57,7 @@ def _found_in(workspace: Workspace) -> Found:
             found["unseen", path] = ()
         elif name.kind == "rebase":
             found["settings", path] = ()
-        elif workspace.expected.get(path) not in (0, *name.stamp[:1]):
+        else:
             found[name.kind, path] = name.stamp
     gaps = workspace.tree.gaps
     if gaps.many:

@@ -2,7 +2,8 @@
 
 A mount needs an existing path. A placeholder is removed only if it is unchanged: a directory that is empty, a file with
 the same content. The ledger is in the runtime directory, one file per box, so that later daemons and other processes of
-this user share it.
+this user share it. The watch of each workspace asks it what is not news: boxes of workspaces above, below or beside it
+need placeholders as well.
 """
 
 from __future__ import annotations
@@ -12,8 +13,9 @@ import fcntl
 import hashlib
 import json
 import os
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from itertools import islice
 from pathlib import Path
 
 from ai_session.sandbox.workspace.protected_paths import Placeholder
@@ -21,6 +23,8 @@ from ai_session.system.paths_without_links import DIRECTORY, FILE, open_director
 
 NOT_PERMITTED = (errno.EACCES, errno.EPERM, errno.EROFS)
 """Errors that mean this user cannot write there; then the box cannot either."""
+EXHAUSTED = (errno.EMFILE, errno.ENFILE, errno.ENOMEM)
+"""Errors that say nothing about what was to be read."""
 ALIVE = "alive"
 """The file in the box's own directory that its process locks if the box need not outlive that process."""
 IGNORE, IGNORED = ".gitignore", b"*\n"
@@ -78,10 +82,29 @@ class Placeholders:
                 if not box.is_dir() or _abandoned(box):
                     self._remove_entry(entry)
 
-    def held(self) -> list[str]:
+    def held(self) -> set[str]:
         """Return the paths of all placeholders."""
         with self._locked():
-            return [one.path for _, made in self._entries().values() for one in made]
+            return {one.path for _, made in self._entries().values() for one in made}
+
+    def unchanged(self, paths: Iterable[str]) -> set[str]:
+        """Return those of ``paths`` that are placeholders, also by other paths than theirs, with nothing put into them,
+        and the files that were made in those.
+
+        A ledger that cannot be read has none. Raises OSError if the process or the machine is out of descriptors or
+        memory.
+        """
+        try:
+            with self._locked():
+                held = {one.path: one for _, made in self._entries().values() for one in made}
+                by_name: dict[str, list[Placeholder]] = {}
+                for path, one in held.items():
+                    by_name.setdefault(os.path.basename(path), []).append(one)
+                return {path for path in paths if _is_unchanged(path, held, by_name)}
+        except OSError as problem:
+            if problem.errno in EXHAUSTED:
+                raise
+            return set()
 
     def introduce(self, root: str) -> bool:
         """Report whether this is the first time something is put into this workspace, and record it."""
@@ -200,6 +223,52 @@ def _remove(placeholder: Placeholder) -> None:
         os.rmdir(name, dir_fd=folder)
 
 
+def _is_unchanged(path: str, held: Mapping[str, Placeholder], by_name: Mapping[str, Sequence[Placeholder]]) -> bool:
+    """Report whether one of these placeholders, or the ``.gitignore`` of one, is at the path and as it was made."""
+    outer, name = os.path.split(path)
+    if name == IGNORE:
+        return _is_unchanged(outer, held, by_name)
+    own = held.get(path)
+    return any(_is_there(path, one) for one in ((own,) if own else by_name.get(name, ())))
+
+
+def _is_there(path: str, placeholder: Placeholder) -> bool:
+    """Report whether this placeholder is at the path, which may be another one than its own, and as it was made."""
+    try:
+        with _parent_of(path) as (folder, name):
+            same = placeholder.path == path or _is_same(folder, name, placeholder.path)
+            return same and _is_as_made(folder, name, placeholder)
+    except OSError as problem:
+        if problem.errno in EXHAUSTED:
+            raise
+        return False
+
+
+def _is_as_made(folder: int, name: str, placeholder: Placeholder) -> bool:
+    """Report whether the placeholder's content is what it was. Raises OSError."""
+    if (content := placeholder.content) is not None:
+        # A file with another name could be changed under that one.
+        links = os.stat(name, dir_fd=folder, follow_symlinks=False).st_nlink
+        return links == 1 and read_file(folder, name, len(content) + 1) == content
+    inner = os.open(name, DIRECTORY, dir_fd=folder)
+    try:
+        with os.scandir(inner) as entries:
+            found = [entry.name for entry in islice(entries, 2)]
+        if placeholder.ignored and found == [IGNORE]:
+            return read_file(inner, IGNORE, len(IGNORED) + 1) == IGNORED
+        return not found
+    finally:
+        os.close(inner)
+
+
+def _is_same(folder: int, name: str, path: str) -> bool:
+    """Report whether a path leads to the same file as a name in an open directory: a directory may be mounted twice.
+    Raises OSError."""
+    with _parent_of(path) as (outer, last):
+        there = os.stat(last, dir_fd=outer, follow_symlinks=False)
+        return os.path.samestat(there, os.stat(name, dir_fd=folder, follow_symlinks=False))
+
+
 def _write(folder: int, name: str, content: bytes) -> None:
     flags = os.O_CREAT | os.O_EXCL | os.O_WRONLY | FILE
     with open(os.open(name, flags, 0o644, dir_fd=folder), "wb") as file:
@@ -235,8 +304,14 @@ def _abandoned(box: Path) -> bool:
 
 def _read(entry: Path) -> Entry:
     box, placeholders = entry / "none", list[Placeholder]()
-    with suppress(OSError, *MISSHAPEN):
-        stored = json.loads(entry.read_bytes())
+    try:
+        content = entry.read_bytes()
+    except OSError as problem:
+        if problem.errno in EXHAUSTED:
+            raise
+        return box, placeholders
+    with suppress(*MISSHAPEN):
+        stored = json.loads(content)
         with suppress(*MISSHAPEN):
             box = Path(stored["box"])
         made: list[tuple[str, str | None, bool]] = stored["made"]

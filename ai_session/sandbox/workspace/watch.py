@@ -20,7 +20,8 @@ from pathlib import Path
 from typing import Any
 
 from ai_session.sandbox.workspace.notices import Found, Key, Notice, differences, found_in
-from ai_session.sandbox.workspace.paths import shown
+from ai_session.sandbox.workspace.paths import absolute, shown
+from ai_session.sandbox.workspace.placeholders import Placeholders
 from ai_session.sandbox.workspace.words import Kind
 from ai_session.sandbox.workspace.workspace import Workspace
 
@@ -58,7 +59,8 @@ class WorkspaceWatch:
     """The watch of one workspace. All methods must be called on the event loop.
 
     ``known`` is what the workspace contained before the first box began; with ``restore``, what an earlier process
-    stored in ``file`` is used instead, if anything. ``command_of`` returns the command a session runs or has just run.
+    stored in ``file`` is used instead, if anything. Unchanged ``placeholders``, whichever box needs them, are no news.
+    ``command_of`` returns the command a session runs or has just run.
     ``renew`` protects again what has lost its protection in a box and returns its paths, relative to the root.
     ``record`` is called once for each notice.
     """
@@ -68,6 +70,7 @@ class WorkspaceWatch:
         workspace: Workspace,
         known: Found,
         file: Path,
+        placeholders: Placeholders,
         command_of: Callable[[str], str],
         renew: Callable[[], Awaitable[Iterable[str]]],
         record: Record,
@@ -76,6 +79,7 @@ class WorkspaceWatch:
     ) -> None:
         self.workspace = workspace
         self._file = file
+        self._placeholders = placeholders
         self._command_of = command_of
         self._renew = renew
         self._record = record
@@ -98,6 +102,8 @@ class WorkspaceWatch:
         self._changed = False
         """Whether something has changed since everything exposed was protected again."""
         self._incomplete_since: float | None = None
+        self._unreported = False
+        """Whether something can be put into a placeholder without a report of the kernel's."""
         self._resume()
 
     def __len__(self) -> int:
@@ -138,7 +144,7 @@ class WorkspaceWatch:
     async def settle(self, seconds: float, session_id: str = "", command_id: str = "") -> None:
         """Process what has happened until now, for at most this time. ``command_id`` is of a command that has just
         ended."""
-        if self.workspace.tree.events is None:
+        if self.workspace.tree.events is None or self._unreported:
             self._wanted = True
         # A running scan may have seen the change and not reported it yet.
         if self._scan is None and not self._behind():
@@ -230,7 +236,26 @@ class WorkspaceWatch:
         tree, before = self.workspace.tree, time.thread_time()
         with tree.lock:
             done = tree.update(until=time.monotonic() + SCAN_SECONDS)
-            return done, found_in(self.workspace), time.thread_time() - before
+            found = found_in(self.workspace)
+        found = self._without_placeholders(found)
+        return done, found, time.thread_time() - before
+
+    def _without_placeholders(self, found: Found) -> Found:
+        """Leave out the placeholders that appeared, or that have disappeared since the scan because their box ended.
+
+        They are never known, so that what a box puts into one that is not read-only there is noticed.
+        """
+        root = self.workspace.root
+        new = {key: absolute(root, key[1]) for key in found if key[0] == "settings" and key not in self._known}
+        if not new:
+            self._unreported = False
+            return found
+        # In this order: the ledger's lock is held while placeholders are made or removed.
+        ours = self._placeholders.unchanged(new.values())
+        # Of directories beyond the limit, only the names are known.
+        self._unreported = bool(ours) and self.workspace.tree.gaps.many
+        gone = {key for key, path in new.items() if path in ours or not os.path.lexists(path)}
+        return {key: stamp for key, stamp in found.items() if key not in gone}
 
     def _add_new(self, found: Found, *, done: bool) -> None:
         """Add a notice of everything new in ``found``."""
@@ -253,9 +278,14 @@ class WorkspaceWatch:
         if not self._changed:
             return
         before = len(self._notices)
-        for path in await self._renew():
-            if path not in self._noticed:
-                self._notice("exposed", path)
+        if renewed := {absolute(self.workspace.root, path): path for path in await self._renew()}:
+            # Another box made it again, and nothing has been put into it before it was protected here as well.
+            ours = set[str]()
+            with suppress(OSError):
+                ours = await asyncio.to_thread(self._placeholders.unchanged, renewed)
+            for path in (renewed[one] for one in renewed if one not in ours):
+                if path not in self._noticed:
+                    self._notice("exposed", path)
         self._changed = False
         if len(self._notices) > before:
             self._store()

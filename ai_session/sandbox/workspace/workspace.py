@@ -35,8 +35,6 @@ class Workspace:
         self.watchers = 0
         """The number of users of the kernel's reports of its tree; take ``counting`` to change it."""
         self.counting = threading.Lock()
-        self.expected: dict[str, int] = {}
-        """The identities of placeholders by path relative to the root; 0 while one is being made."""
         self.required: frozenset[str] = frozenset()
         """The paths that git's configs certainly name, relative to the root: at the top, a link there is refused."""
         self._git = GitSettings(root)

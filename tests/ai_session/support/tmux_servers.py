@@ -47,6 +47,12 @@ def backend(here: BackendSetup) -> TmuxBackend:
     return here.backend
 
 
+def client_pid(here: BackendSetup) -> int:
+    """The process id of the control client, 0 while there is none."""
+    client = backend(here).server._client  # pyright: ignore[reportPrivateUsage]
+    return client.pid if client and not client.closed else 0
+
+
 def pane(owned: Owned) -> TmuxTerminal:
     assert isinstance(owned.terminal, TmuxTerminal)
     return owned.terminal
@@ -117,7 +123,7 @@ class Person:
 
     async def leave(self) -> None:
         # Not by its key: tmux treats keys that arrive within a millisecond as pasted text.
-        await tmux(self._here, "detach-client", "-a", "-t", f"client-{backend(self._here).server.client_pid}")
+        await tmux(self._here, "detach-client", "-a", "-t", f"client-{client_pid(self._here)}")
         await self.owned.ended()
         await self.owned.close()
         await self._elsewhere.backend.stop()

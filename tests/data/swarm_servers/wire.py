@@ -12,7 +12,6 @@ if TYPE_CHECKING:
     from typing import Any
 
 MODERN = "2026-07-28"
-VERSION_KEY = "io.modelcontextprotocol/protocolVersion"
 INFO = {"name": "small", "version": "1"}
 
 

@@ -28,6 +28,7 @@ from tests.ai_session.support.tmux_servers import (
     CAT,
     ECHOES,
     backend,
+    client_pid,
     holder,
     kill_sink,
     pane,
@@ -104,10 +105,10 @@ async def test_no_input_is_lost_or_doubled_when_the_control_client_is_killed(eit
     owned = await either.sh(CAT)
     await owned.shows(b"ready")
     wanted = b"".join(b"%06d\n" % number for number in range(20000))
-    server, clients = backend(either).server, set[int]()
+    clients = set[int]()
     for start in range(0, len(wanted), 7000):
         owned.terminal.write(wanted[start : start + 7000])
-        if client := server.client_pid:
+        if client := client_pid(either):
             clients.add(client)
             with contextlib.suppress(ProcessLookupError):
                 os.kill(client, signal.SIGKILL)
@@ -140,7 +141,7 @@ async def test_input_is_exact_also_through_tmux(either: BackendSetup) -> None:
 async def test_questions_survive_the_death_of_the_control_client(here: BackendSetup) -> None:
     owned = await here.sh(CAT)
     await owned.shows(b"ready")
-    os.kill(backend(here).server.client_pid, signal.SIGKILL)
+    os.kill(client_pid(here), signal.SIGKILL)
     snapshot = await owned.terminal.capture()
     assert snapshot is not None
     assert snapshot.lines[0] == "ready"

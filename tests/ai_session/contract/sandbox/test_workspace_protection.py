@@ -33,7 +33,6 @@ from tests.support.process_ends import kill_process
 from tests.support.products import first
 
 BOXED = '[policy]\nmode = "trusted"\n[session]\nuser_rc = false\n'
-SECOND = 1.0
 
 
 class Project:
@@ -193,6 +192,113 @@ def test_a_plant_while_no_daemon_runs(only_project: Project) -> None:
         assert "Read-only" in run(client, "echo >>.git/config").structured["output"]
 
 
+def inner_session(project: Project, client: ControlClient, path: str) -> str:
+    """The name of a new session in a directory of the project that contains nothing yet."""
+    (project.root / path).mkdir(parents=True, exist_ok=True)
+    name = path.replace("/", "-")
+    project.session(client, name, working_directory=str(project.root / path))
+    assert (project.root / path / ".claude/.gitignore").exists()
+    return name
+
+
+def plants_in(client: ControlClient, path: str, session: str = "s") -> None:
+    """What a session puts into an empty directory that is not read-only in its box is noticed."""
+    said = run(client, f"echo {{}} >{path}/settings.json", session)
+    assert (noticed(said), said.structured["output"]) == ([("settings", path)], "")
+
+
+def test_what_boxes_inside_a_workspace_need_is_no_news(project: Project) -> None:
+    """Whether they begin or end, and however far inside; but what is put there is."""
+    with project.line.client() as client:
+        project.session(client)
+        run(client, "true")
+        inner = [inner_session(project, client, path) for path in ("x", "x/y/z")]
+        assert noticed(run(client, "touch one")) == []
+        assert [noticed(run(client, "touch other", name)) for name in inner] == [[], []]
+        assert " x/" not in project.line.run("doctor", code=0, timeout=BOUND_SECONDS).stdout
+        plants_in(client, "x/.claude")
+        plants_in(client, "x/y/z/.codex")
+        assert noticed(run(client, "true", "x")) == [("settings", ".claude"), ("settings", "y/z/.codex")]
+        plants_in(client, "y/z/.vscode", "x")
+        said = noticed(run(client, "mkdir -p x/w/.idea"))
+        assert sorted(said) == [("settings", "x/w/.idea"), ("settings", "x/y/z/.vscode")]
+        for name in inner:
+            client.call("close_session", session_id=name)
+        assert noticed(run(client, "touch x/other")) == []
+        found = [record["path"] for record in project.records("workspace.notice")]
+        assert sorted(found) == sorted(["x/.claude", "x/y/z/.codex", "x/y/z/.vscode", "x/w/.idea"])
+
+
+def test_what_boxes_around_a_workspace_need_is_no_news(project: Project) -> None:
+    """Also where the session around it is told a link as its directory."""
+    (project.line.home / f"link-{project.root.name}").symlink_to(project.root)
+    with project.line.client() as client:
+        inner = inner_session(project, client, "x")
+        project.session(client, working_directory=str(project.line.home / f"link-{project.root.name}"))
+        assert noticed(run(client, "touch one")) == []
+        assert noticed(run(client, "touch other", inner)) == []
+        assert "Read-only" in run(client, "echo >x/.claude/settings.json").structured["output"]
+        client.call("close_session", session_id=inner)
+        inner_session(project, client, "x")
+        assert noticed(run(client, "touch two")) == []
+        client.call("close_session", session_id="s")
+        assert noticed(run(client, "touch three", inner)) == []
+        client.call("close_session", session_id=inner)
+    assert everything(project) == [".git", "one", "two", "x"]
+    assert sorted(os.listdir(project.root / "x")) == ["other", "three"]
+
+
+def test_what_a_command_in_a_box_needs_is_no_news_around_it(project: Project) -> None:
+    """Nor what a session needs to a command around it: each is another process."""
+    (project.root / "x").mkdir()
+    with project.line.client() as client:
+        project.session(client)
+        command = ["sandbox", "--workspace", str(project.root / "x"), "--", "echo", "done"]
+        assert project.line.run(*command).stderr == ""
+        assert noticed(run(client, "touch one")) == []
+        client.call("close_session", session_id="s")
+        with verb(project, "echo begun; read x; echo {} >x/.codex/settings.json") as process:
+            assert process.stdout
+            assert process.stdout.readline() == b"begun\n"
+            inner_session(project, client, "x")
+            _, said = process.communicate(b"\n", BOUND_SECONDS)
+    assert said.decode().startswith("warning: new settings x/.codex: ")
+
+
+def test_what_a_second_box_of_a_workspace_needs_is_writable_in_the_first(only_project: Project) -> None:
+    """The person began to use another program meanwhile."""
+    with only_project.line.client() as client:
+        only_project.session(client)
+        (only_project.line.home / ".opencode").mkdir()
+        only_project.session(client, "second")
+        assert (only_project.root / ".opencode").is_dir()
+        assert noticed(run(client, "true")) == []
+        plants_in(client, ".opencode")
+
+
+def test_what_inner_boxes_need_is_no_news_to_the_next_daemon(only_project: Project) -> None:
+    """But what was put there while none ran is."""
+    with only_project.line.client() as client:
+        only_project.session(client)
+        for path in ("x", "x/y"):
+            inner_session(only_project, client, path)
+        run(client, "mkfifo go; { read x <go; echo {} >x/.claude/settings.json; echo >ended; } & ")
+    (pid,) = daemon_pids(only_project.line.home)
+    kill_process(pid)
+    with open(only_project.root / "go", "w") as go:
+        go.write("\n")
+    end = time.monotonic() + BOUND_SECONDS
+    while not (only_project.root / "ended").exists():
+        assert time.monotonic() < end
+        pause()
+    with only_project.line.client() as client:
+        assert noticed(run(client, "true")) == [("settings", "x/.claude")]
+        client.call("close_session", session_id="x-y")
+        inner_session(only_project, client, "x/z")
+        assert noticed(run(client, "true")) == []
+        plants_in(client, "x/z/.vscode")
+
+
 REPLACED = {
     ".git/config": lambda p: p.git("config", "branch.main.remote", "origin"),
     ".envrc": lambda p: p.replace(".envrc"),
@@ -336,7 +442,13 @@ def test_a_person_may_remove_what_git_ignores(project: Project) -> None:
         assert "Would remove .claude/\n" in project.git("clean", "-ndx")
         project.git("clean", "-qfdx")
         assert noticed(run(client, "mkdir .claude && echo {} >.claude/settings.json")) == [("settings", ".claude")]
-        client.call("close_session", session_id="s")
+        # A session that begins makes it again, for its own box.
+        project.session(client, "second")
+        assert (project.root / ".codex").is_dir()
+        assert noticed(run(client, "true")) == []
+        plants_in(client, ".codex")
+        for name in ("s", "second"):
+            client.call("close_session", session_id=name)
 
 
 @pytest.mark.either("backend")
@@ -494,6 +606,19 @@ def test_more_than_the_machine_has_may_be_demanded_and_less_says_what_is_not_pro
     says_what_is_not_protected(only_project)
 
 
+def test_what_stronger_boxes_need_is_no_news_where_nothing_is_protected(only_project: Project) -> None:
+    """A session of level landlock lives on when the machine can make better boxes."""
+    weak_daemon(only_project, "landlock")
+    with only_project.line.client() as client:
+        assert "landlock" in only_project.session(client)["sandbox"]
+    (pid,) = daemon_pids(only_project.line.home)
+    kill_process(pid)
+    with only_project.line.client() as client:
+        inner_session(only_project, client, "x")
+        assert noticed(run(client, "true")) == []
+        plants_in(client, "x/.claude")
+
+
 @pytest.mark.anyio
 async def test_the_strongest_level_of_linux_is_enough_for_every_demand(home: Path) -> None:
     (workspace := home / "ws").mkdir()
@@ -504,6 +629,22 @@ async def test_the_strongest_level_of_linux_is_enough_for_every_demand(home: Pat
         box = await sandbox.prepare(SandboxProfile("workspace", str(workspace)), directory / "box")
         assert box.level is SandboxLevel.BWRAP, least
         box.release()
+
+
+@pytest.mark.anyio
+async def test_placeholders_are_not_among_what_was_there_before_a_box(home: Path) -> None:
+    """The watch decides about them each time, since another box may have made them after this one was planned."""
+    (inner := home / "ws/x").mkdir(parents=True)
+    (home / "ws/y/.claude").mkdir(parents=True)
+    runtime, known = home / "runtime", list[set[str]]()
+    machine = Machine.of(await Sandbox(runtime_directory=runtime).facts())
+    for name, workspace in (("inner", inner), ("outer", inner.parent)):
+        (directory := runtime / name).mkdir(parents=True)
+        sandbox = Sandbox(runtime_directory=runtime, machine=machine)
+        box = await sandbox.prepare(SandboxProfile("workspace", str(workspace)), directory / "box")
+        known.append({path for _, path in box.known})
+        assert (inner / ".claude").is_dir()
+    assert known == [set(), {"y/.claude"}]
 
 
 def test_a_session_in_a_large_tree_starts_and_says_what_it_did_not_look_at(project: Project) -> None:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import fcntl
+import json
 import os
 import signal
 import subprocess
+import sys
 import tempfile
 from pathlib import Path
 
@@ -95,7 +97,7 @@ def test_a_ledger_that_is_kept_open_sees_what_others_enter_and_leave(scene: Scen
     scene.drop("two")
     assert (scene.there(), sorted(kept.held())) == (ALL, sorted(all_of_it))
     kept.drop(scene.runtime / "one")
-    assert (scene.there(), kept.held()) == (set(), [])
+    assert (scene.there(), kept.held()) == (set(), set())
 
 
 def test_what_was_there_before_is_nobodys(scene: Scene) -> None:
@@ -244,6 +246,53 @@ def test_many_processes_at_once(scene: Scene) -> None:
         pids.append(pid)
     assert [os.waitpid(pid, 0)[1] for pid in pids] == [0] * 4
     assert (scene.there(), scene.ledger()) == (set(), 0)
+
+
+def unchanged(scene: Scene, *names: str) -> set[str]:
+    paths = [str(scene.workspace / name) for name in names]
+    return {os.path.relpath(path, scene.workspace) for path in Placeholders(scene.runtime).unchanged(paths)}
+
+
+def test_what_is_unchanged(scene: Scene) -> None:
+    everything = ("dir", "file", "ignored", "ignored/.gitignore", "other", "other/file")
+    assert unchanged(scene, *everything) == set()
+    for name in ("other", "old"):
+        (scene.workspace / name).mkdir()
+    scene.put("one")
+    assert unchanged(scene, *everything) == {"dir", "file", "ignored", "ignored/.gitignore"}
+    (scene.workspace / "dir/.gitignore").write_bytes(b"*\n")
+    (scene.workspace / "file").write_bytes(b"harmless\nmore\n")
+    (scene.workspace / "ignored/.gitignore").write_bytes(b"!*\n")
+    assert unchanged(scene, *everything, "dir/.gitignore") == set()
+    (scene.workspace / "ignored/.gitignore").unlink()
+    assert unchanged(scene, "dir", "ignored") == {"ignored"}
+    scene.drop("one")
+    assert unchanged(scene, *everything) == set()
+
+
+def test_a_placeholder_is_known_by_another_path(scene: Scene) -> None:
+    """A directory may be mounted at several places; what only has the same name is something else."""
+    scene.put("one")
+    for name in ("other", "same"):
+        (scene.workspace.parent / name).mkdir()
+    # What others have of the same names, gone, behind a link or of another kind, is no obstacle.
+    (scene.workspace.parent / "link").symlink_to(scene.workspace)
+    elsewhere = [Placeholder(str(scene.workspace.parent / at / "dir")) for at in ("gone", "link")]
+    (scene.runtime / "placeholders/more.json").write_text(
+        json.dumps({"box": str(scene.runtime / "one"), "made": [[one.path, None, False] for one in elsewhere]})
+    )
+    (scene.workspace.parent / "other/dir").mkdir()
+    script = (
+        "import os, sys; from pathlib import Path\n"
+        "from ai_session.sandbox.workspace.placeholders import Placeholders\n"
+        "paths = [f'{sys.argv[2]}/{at}/{name}' for at in ('same', 'other') for name in ('dir', 'file', 'ignored')]\n"
+        "print(*sorted(Placeholders(Path(sys.argv[1])).unchanged(paths)))\n"
+    )
+    top = str(scene.workspace.parent)
+    mounts = ("--dev-bind", "/", "/", "--bind", str(scene.workspace), f"{top}/same")
+    words = ["bwrap", *mounts, "--", sys.executable, "-c", script, str(scene.runtime), top]
+    said = subprocess.run(words, check=True, capture_output=True, text=True).stdout
+    assert said.split() == [f"{top}/same/{name}" for name in ("dir", "file", "ignored")]
 
 
 BOXES = st.sampled_from("abcd")

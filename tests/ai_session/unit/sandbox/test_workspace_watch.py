@@ -17,7 +17,8 @@ import pytest
 
 from ai_session.sandbox.workspace import watch as workspace_watch
 from ai_session.sandbox.workspace.notices import MOST_FOUND, found_in
-from ai_session.sandbox.workspace.protected_paths import survey
+from ai_session.sandbox.workspace.placeholders import Placeholders
+from ai_session.sandbox.workspace.protected_paths import Placeholder, survey
 from ai_session.sandbox.workspace.tree import DEPTH, Name
 from ai_session.sandbox.workspace.watch import MOST_NOTICES, WorkspaceWatch, watch_file
 from ai_session.sandbox.workspace.words import KINDS, sentence, summary
@@ -89,6 +90,7 @@ class Scene:
             workspace,
             found_in(workspace),
             watch_file(self.runtime, workspace.root),
+            Placeholders(self.runtime),
             lambda session: self.commands.get(session, ""),
             renew,
             self._record,
@@ -188,6 +190,173 @@ PLANTS: dict[str, tuple[Callable[[Scene], object], list[tuple[str, str]]]] = {
     "settings as a pipe": (lambda s: os.mkfifo(s.root / ".envrc"), [("settings", ".envrc")]),
     "ordinary": (ordinary, []),
 }
+
+
+def put(scene: Scene, box: str, *paths: str) -> Placeholders:
+    """Let a box, of whichever process, make empty directories in place of these settings."""
+    (scene.runtime / box).mkdir(exist_ok=True)
+    ledger = Placeholders(scene.runtime)
+    wanted = [Placeholder(str(scene.root / path), ignored=True) for path in paths]
+    for path in paths:
+        (scene.root / path).parent.mkdir(parents=True, exist_ok=True)
+    assert len(ledger.put(scene.runtime / box, wanted, ())) == len(wanted)
+    return ledger
+
+
+def replaced_by_a_link(scene: Scene) -> None:
+    (scene.root / "x/.claude").rename(scene.root / "x/other")
+    (scene.root / "x/.claude").symlink_to("other")
+
+
+def replaced_by_a_file(scene: Scene) -> None:
+    (scene.root / "x/.claude/.gitignore").unlink()
+    (scene.root / "x/.claude").rmdir()
+    scene.write("x/.claude")
+
+
+def made_anew(scene: Scene) -> None:
+    (scene.root / "x/.claude").rename(scene.root / "x/other")
+    scene.write("x/.claude/settings.json")
+
+
+IN_PLACEHOLDERS: dict[str, tuple[Callable[[Scene], object], str]] = {
+    "a file": (lambda s: s.write("x/.claude/settings.json"), "x/.claude"),
+    "a file farther inside": (lambda s: s.write("x/.claude/hooks/x"), "x/.claude"),
+    "a link": (lambda s: (s.root / "x/.claude/settings.json").symlink_to("/x"), "x/.claude"),
+    "another file to ignore": (lambda s: s.write("x/.claude/.gitignore/x"), "x/.claude"),
+    "a link in its place": (replaced_by_a_link, "x/.claude"),
+    "a file in its place": (replaced_by_a_file, "x/.claude"),
+    "another directory in its place": (made_anew, "x/.claude"),
+    "another place": (lambda s: (s.root / "x/.claude").rename(s.root / ".claude"), ".claude"),
+    "another name": (lambda s: (s.root / "x/.claude").rename(s.root / "x/.cursor"), "x/.cursor"),
+}
+"""What a program does to a placeholder of another box, and of which path that is news."""
+
+
+@pytest.mark.corners
+@pytest.mark.parametrize("open_to_writing", [False, True], ids=["protected", "open"])
+@pytest.mark.parametrize("watched", [True, False], ids=["watched", "walked"])
+async def test_placeholders_of_any_box_are_no_news(scene: Scene, watched: bool, open_to_writing: bool) -> None:
+    """Of a workspace below, of one below that, and of the same one; neither when they come nor when they go."""
+    async with scene.watch(scene.workspace(watched=watched, open_to_writing=open_to_writing)) as watch:
+        for box in ("x", "x/y/z", "."):
+            put(scene, box.replace("/", "-"), f"{box}/.claude", f"{box}/.vscode")
+            assert await news(watch) == []
+        scene.write("x/new")
+        scene.write("x/.envrc")
+        assert await news(watch) == [("settings", "x/.envrc")]
+        for box in ("x", "x-y-z", "."):
+            Placeholders(scene.runtime).drop(scene.runtime / box)
+            assert await news(watch) == []
+        put(scene, "again", "x/.claude")
+        assert await news(watch) == []
+    assert scene.recorded() == [("settings", "x/.envrc")]
+
+
+@pytest.mark.corners
+@pytest.mark.parametrize("open_to_writing", [False, True], ids=["protected", "open"])
+@pytest.mark.parametrize("watched", [True, False], ids=["watched", "walked"])
+@pytest.mark.parametrize("name", IN_PLACEHOLDERS)
+async def test_what_is_done_to_a_placeholder_of_another_box_is_noticed(
+    scene: Scene, name: str, watched: bool, open_to_writing: bool
+) -> None:
+    plant, wanted = IN_PLACEHOLDERS[name]
+    async with scene.watch(scene.workspace(watched=watched, open_to_writing=open_to_writing)) as watch:
+        if name == "another file to ignore":
+            put(scene, "one", "x/.claude")
+            (scene.root / "x/.claude/.gitignore").unlink()
+        ledger = put(scene, "one", "x/.claude")
+        if name != "another file to ignore":
+            assert await news(watch) == []
+        plant(scene)
+        assert await news(watch) == [("settings", wanted)]
+        ledger.drop(scene.runtime / "one")
+        assert await news(watch) == []
+    assert scene.recorded() == [("settings", wanted)]
+
+
+async def test_a_file_in_place_of_a_part_of_an_inner_repository(scene: Scene) -> None:
+    """It is no news as it was made; it is once it has another content, or another name under which to change it."""
+    for number in range(2):
+        scene.git("init", "-q", f"x{number}")
+    async with scene.watch() as watch:
+        (scene.runtime / "one").mkdir()
+        wanted = [Placeholder(str(scene.root / f"x{number}/.git/commondir"), b"../.git\n") for number in range(2)]
+        assert len(Placeholders(scene.runtime).put(scene.runtime / "one", wanted, ())) == 2
+        assert await news(watch) == []
+        scene.write("x0/.git/commondir", "../../x\n")
+        assert await news(watch) == [("settings", "x0/.git/commondir")]
+        os.link(scene.root / "x1/.git/commondir", scene.root / "other")
+        assert await news(watch) == [("settings", "x1/.git/commondir")]
+
+
+@pytest.mark.parametrize("watched", [True, False])
+async def test_another_process_knows_placeholders_from_what_was_put_into_them(scene: Scene, watched: bool) -> None:
+    put(scene, "before", "w/.claude")
+    async with scene.watch(scene.workspace(watched=watched), keep=True) as watch:
+        put(scene, "one", "x/.claude", "x/.vscode")
+        assert await news(watch) == []
+    scene.write("x/.claude/settings.json")
+    put(scene, "two", "y/.claude")
+    async with scene.watch(scene.workspace(watched=watched), restore=True) as watch:
+        assert await news(watch) == [("settings", "x/.claude")]
+        scene.write("x/.vscode/tasks.json")
+        assert await news(watch) == [("settings", "x/.vscode")]
+
+
+async def test_what_is_put_into_a_placeholder_beyond_the_limit_is_noticed(scene: Scene) -> None:
+    """The kernel does not report it, since too many other directories are watched."""
+    workspace = scene.workspace()
+    workspace.tree._most = len(workspace.tree)  # pyright: ignore[reportPrivateUsage]
+    async with scene.watch(workspace) as watch:
+        await news(watch)
+        ledger = put(scene, "one", ".claude")
+        assert await news(watch) == [("unseen", "")]
+        scene.write(".claude/settings.json")
+        assert await news(watch) == [("settings", ".claude")]
+        ledger.drop(scene.runtime / "one")
+
+
+async def test_placeholders_that_go_during_a_scan_are_no_news(scene: Scene) -> None:
+    workspace = scene.workspace()
+    async with scene.watch(workspace) as watch:
+        await news(watch)
+        ledger = put(scene, "one", "x/.claude")
+        scene.write("y/.claude/settings.json")
+
+        def scan() -> list[str]:
+            workspace.tree.update()
+            found = found_in(workspace)
+            ledger.drop(scene.runtime / "one")
+            kept = watch._without_placeholders(found)  # pyright: ignore[reportPrivateUsage]
+            assert ("settings", "x/.claude") in found
+            return [path for kind, path in kept if kind == "settings" and path.endswith(".claude")]
+
+        assert await asyncio.to_thread(scan) == ["y/.claude"]
+
+
+async def test_without_a_ledger_everything_is_news(scene: Scene) -> None:
+    async with scene.watch() as watch:
+        put(scene, "one", "x/.claude")
+        assert await news(watch) == []
+        (scene.runtime / "placeholders").rename(scene.runtime / "other")
+        (scene.runtime / "placeholders").touch()
+        scene.write("x/.envrc")
+        assert sorted(await news(watch)) == [("settings", "x/.claude"), ("settings", "x/.envrc")]
+
+
+async def test_what_another_box_has_made_again_is_not_called_exposed(scene: Scene) -> None:
+    async with scene.watch() as watch:
+        put(scene, "one", "x/.claude", "x/.vscode")
+        await news(watch)
+        scene.write("x/.vscode/tasks.json")
+        assert await news(watch) == [("settings", "x/.vscode")]
+        scene.lost = ["x/.claude", "x/.vscode", "x/.envrc"]
+        scene.write("x/.envrc")
+        assert await news(watch) == [("settings", "x/.envrc")]
+        scene.lost = ["x/.claude", "x/y"]
+        scene.write("y/.envrc")
+        assert await news(watch) == [("settings", "y/.envrc"), ("exposed", "x/y")]
 
 
 @pytest.mark.corners
