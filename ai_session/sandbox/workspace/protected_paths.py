@@ -88,7 +88,7 @@ class Protection:
         ]
 
 
-def survey(workspace: Workspace, home: str, *, most: int = MOST, made: bool = True) -> Protection:
+def find_protection(workspace: Workspace, home: str, *, most: int = MOST, made: bool = True) -> Protection:
     """Return what is to be protected in at most ``most`` mounts; if ``made``, including what is missing.
 
     Raises SandboxRefused if it cannot be done, or OSError.
