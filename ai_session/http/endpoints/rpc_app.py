@@ -61,8 +61,11 @@ def application(
     access: Any | None,
     token: AccessToken | None = None,
 ) -> Application:
-    """Do the same as app.application, for /rpc. Without ``access``, every client acts as this user. With it, only
-    requests with ``token`` do, and if connections are direct, those of this user's programs without one."""
+    """Return the application that serves /rpc on ``host`` and is reached at ``base_url``.
+
+    Without ``access``, every client acts as this user. With it, only requests with ``token`` do, and if connections are
+    direct, those of this user's programs without one.
+    """
     endpoint = RPC.endpoint(gate, max_body_bytes=settings.max_body_bytes)
     answered = protection(settings, access, ADVICE)(endpoint.answer)
     routes = [Route(RPC_PATH, answered, methods=["POST"])]

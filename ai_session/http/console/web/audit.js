@@ -90,7 +90,7 @@ export function judged({ event, decision, outcome }) {
 }
 
 // Where else one sees what a record is about.
-function places(one) {
+function relatedLinks(one) {
   const found = [], run = OF_RUN.exec(plain(one.args?.call_key)) ?? OF_RUN.exec((one.owner ?? '').replace(/^run:/, ''));
   const session = [one.session, one.args?.session_id].find(id => model.sessions.value.has(id));
   if (session && one.command_id) found.push([sessionLink(session, `?command=${one.command_id}`), 'Its command']);
@@ -109,7 +109,7 @@ function Row({ one, alone }) {
   const name = one.name || model.sessions.value.get(one.session || given)?.value.name || given;
   return html`<tr class="record"><td class="num">${time(one.ts / 1e6)}</td><td class="faint num small-hide">${one.seq}</td><td class="small-hide cut"><bdi>${named(one.actor)}</bdi></td><td class="cut session-cell">${known ? html`<a href=${sessionLink(one.session, one.command_id ? `?command=${one.command_id}` : '')}><${Theirs}>${name}</${Theirs}></a>` : html`<${Theirs}>${name}</${Theirs}>`}</td>
       <td class="what"><button type="button" class="more cut" aria-expanded=${open} onClick=${() => toggle(!open)}><b>${one.event.startsWith('tool.') ? one.tool : one.event}</b> <code><${Theirs}>${detail}</${Theirs}></code></button></td><td>${verdict.tone ? html`<span class=${`tag ${verdict.tone}`}>${verdict.word}</span>` : html`<span class="soft">${verdict.word}</span>`}</td></tr>
-    ${open && html`<tr><td colspan=${matchMedia('(max-width: 900px)').matches ? 3 : 6} class="whole"><p class="places">${places(one).map(([href, title]) => html`<a href=${href}>${title}</a>`)}</p><pre tabindex="0">${JSON.stringify(one, (name, value) => name === 'begun' ? undefined : value, 2)}</pre></td></tr>`}`;
+    ${open && html`<tr><td colspan=${matchMedia('(max-width: 900px)').matches ? 3 : 6} class="whole"><p class="related">${relatedLinks(one).map(([href, title]) => html`<a href=${href}>${title}</a>`)}</p><pre tabindex="0">${JSON.stringify(one, (name, value) => name === 'begun' ? undefined : value, 2)}</pre></td></tr>`}`;
 }
 
 // Each record names the hash of the one before it. Checked here for what is shown; the log as a whole by a program.

@@ -162,7 +162,7 @@ def test_a_client_with_more_secrets_than_can_be_masked_runs_nothing_and_no_other
         assert "redaction.environment" in json.dumps(refused)
         assert absurd.call("list_sessions")["isError"]
         assert planted.run("echo still here")["output"] == "still here\n"
-    assert "more than can be masked" in (runtime(planted.home) / "daemon.log").read_text()
+    assert "exceed the maximum that can be masked" in (runtime(planted.home) / "daemon.log").read_text()
     planted.verb("audit", "export")
     kept = planted.places.seen["audit export"]
     assert b'"limit_reached"' in kept
