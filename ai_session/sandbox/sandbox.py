@@ -12,7 +12,7 @@ import json
 import os
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 from weakref import WeakValueDictionary
@@ -60,21 +60,14 @@ ATTEMPTS = 3
 """The attempts to protect a workspace: another box that ends meanwhile may remove its placeholders."""
 
 
-@dataclass(frozen=True, slots=True)
-class PreparedSandbox:
-    """A box that is ready to be entered: start ``(*argv, *command)`` with ``env``, and the command runs inside.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Protected:
+    """The outcome of protecting a workspace.
 
-    With ``info_path`` the box is blocked until ``block_path``, a FIFO, is written to; ``info_path`` (JSON) names
-    bubblewrap's child. ``notes`` say what is weaker than usual and ``unprotected`` what of the workspace is not
-    protected, each in one line for a person. ``introduction`` is to be shown once.
+    ``unprotected`` says what of it is not protected, each in one line for a person. ``introduction`` is to be shown
+    once.
     """
 
-    argv: tuple[str, ...]
-    level: SandboxLevel
-    env: Mapping[str, str]
-    info_path: str = ""
-    block_path: str = ""
-    notes: tuple[str, ...] = ()
     unprotected: tuple[str, ...] = ()
     introduction: str = ""
     workspace: Workspace | None = None
@@ -85,20 +78,24 @@ class PreparedSandbox:
     """The paths protected in the box, and how: see guard.py."""
     later: tuple[tuple[str, str], ...] = ()
     """Those of them that are to be protected while the box is blocked."""
-    release: Callable[[], None] = field(default=lambda: None)
-    """Removes what was put into the workspace for this box. May be called twice."""
 
 
 @dataclass(frozen=True, slots=True)
-class Protected:
-    """The outcome of protecting a workspace; the fields are those of ``PreparedSandbox``."""
+class PreparedSandbox(Protected):
+    """A box that is ready to be entered: start ``(*argv, *command)`` with ``env``, and the command runs inside.
 
-    unprotected: tuple[str, ...] = ()
-    introduction: str = ""
-    workspace: Workspace | None = None
-    known: Found = field(default_factory=Found)
-    guarded: tuple[tuple[str, str], ...] = ()
-    later: tuple[tuple[str, str], ...] = ()
+    With ``info_path`` the box is blocked until ``block_path``, a FIFO, is written to; ``info_path`` (JSON) names
+    bubblewrap's child. ``notes`` say what is weaker than usual, each in one line for a person.
+    """
+
+    argv: tuple[str, ...]
+    level: SandboxLevel
+    env: Mapping[str, str]
+    info_path: str = ""
+    block_path: str = ""
+    notes: tuple[str, ...] = ()
+    release: Callable[[], None] = field(default=lambda: None)
+    """Removes what was put into the workspace for this box. May be called twice."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -392,12 +389,7 @@ class Sandbox:
             info,
             block,
             tuple(notes),
-            protection.unprotected,
-            protection.introduction,
-            protection.workspace,
-            protection.known,
-            protection.guarded,
-            protection.later,
+            **{one.name: getattr(protection, one.name) for one in fields(protection)},
         )
         return boxed, sources, notice
 
@@ -427,7 +419,7 @@ class Sandbox:
         first = found[0]
         if profile.name != "workspace":
             plan.protect(one := secrets(first, most=MOST_ALONE))
-            return Protected(describe(one))
+            return Protected(unprotected=describe(one))
         if watched:
             first.hold()
         try:
@@ -455,12 +447,12 @@ class Sandbox:
                 plan.protect(replace(one, read_only=(*one.read_only, *(p.path for p in one.placeholders))))
         first.open_to_writing(one.path for one in protections[0].unprotected)
         return Protected(
-            tuple(line for one in protections for line in describe(one)),
-            self._introduce(first, protections[0]),
-            first,
-            found_in(first),
-            tuple(guard for protection in protections for guard in protection.guards()),
-            tuple(later),
+            unprotected=tuple(line for one in protections for line in describe(one)),
+            introduction=self._introduce(first, protections[0]),
+            workspace=first,
+            known=found_in(first),
+            guarded=tuple(guard for protection in protections for guard in protection.guards()),
+            later=tuple(later),
         )
 
     def _put_placeholders(self, workspace: Workspace, found: Sequence[Protection], directory: Path) -> list[Protection]:
