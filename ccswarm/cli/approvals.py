@@ -241,7 +241,7 @@ async def _no_merge(app: App, run_id: str, task: str) -> tuple[str, str]:
         case "kept, not merged":
             return (
                 f"it is {facts['tasks'][task]['status']}",
-                f"{see}; git merge {found[0].place} merges it all the same",
+                f"{see}; git merge {found[0].place} merges it anyway",
             )
         case "blocked, not merged":
             return "it is blocked", f"fix what blocks it, then ccswarm resume {short(run_id)}; {see}"

@@ -53,8 +53,8 @@ NOT_SETTINGS = ("prompt", "round", "attempt")
 class Price(Section):
     """Dollars for a million tokens."""
 
-    input: float = Field(ge=0, description="For input tokens.")
-    output: float = Field(ge=0, description="For output tokens.")
+    input: float = Field(ge=0, description="Price of input tokens.")
+    output: float = Field(ge=0, description="Price of output tokens.")
 
 
 class Recorded(Section):

@@ -103,7 +103,7 @@ def test_work_is_kept_apart_where_it_is_refused(asked: Project) -> None:
     (one,) = asked.json("diff", "last")["tasks"]
     assert (one["status"], one["state"]) == ("failed", "kept, not merged")
     error = asked.json("accept", "last.t", code=2)["error"]
-    assert error["suggestion"].endswith(f"git merge {one['place']} merges it all the same")
+    assert error["suggestion"].endswith(f"git merge {one['place']} merges it anyway")
     assert asked.git("show", "HEAD:a.txt") == "one"
 
 
@@ -123,7 +123,7 @@ def test_a_task_that_waits_in_one_run_of_the_project_needs_no_run(asked: Project
     other.write_text(asked.file.read_text().replace('"project"', '"other"'))
     (asked.project.parent / "other").mkdir()
     error = asked.json("accept", "t", "--config", str(other), code=2)["error"]
-    assert error["message"].startswith("no task 't' waits")
+    assert error["message"].startswith("no task 't' is waiting")
     (second,) = {run for run in runs if run != first[:12]}
     assert f"in {second}" in asked.run("accept", "t").err
 
