@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import ast
 import asyncio
 import compileall
 import os
 import shutil
 import sys
 import tempfile
+import textwrap
 import traceback
 from importlib import import_module
 from pathlib import Path
@@ -23,9 +25,29 @@ ALL = (
 )
 
 
+def usage() -> str:
+    """Return how the program is called, with each benchmark and what it measures."""
+    lines = ["usage: python -m benchmarks [-h] [--tiny] [BENCHMARK …]", ""]
+    lines += ["Run these benchmarks, or all. --tiny, given first, only shows that each still runs.", ""]
+    for name in ALL:
+        summary = ast.get_docstring(ast.parse((Path(__file__).parent / f"{name}.py").read_text())) or ""
+        text = " ".join(summary.partition("\n\n")[0].split())
+        lines.append(
+            textwrap.fill(text, 100, initial_indent=f"{name:<15}", subsequent_indent=" " * 15, break_on_hyphens=False)
+        )
+    return "\n".join(lines)
+
+
 def main(arguments: list[str]) -> int:
     """Run each benchmark, ``run(report, directory)``, in a HOME of its own, and return the exit code. A failing one
-    does not keep the others from running; then the code is 1."""
+    does not keep the others from running; then the code is 1. A wrong option is reported with code 2."""
+    options = {one for one in arguments if one.startswith("-")}
+    if {"-h", "--help"} & options:
+        print(usage())
+        return 0
+    if unknown := sorted(options - {"--tiny"}):
+        print(f"unknown option {unknown[0]}; python -m benchmarks --help lists them", file=sys.stderr)
+        return 2
     if arguments[:1] == ["--tiny"]:
         os.environ[TINY] = "1"
         arguments = arguments[1:]

@@ -129,12 +129,12 @@ def problems_in(page: Page) -> list[str]:
 def measure_keys(report: Report, stack: ExitStack, here: Console, browser: Browser, session: str) -> list[str]:
     """Measure the time from key to echo in one terminal, without and with floods in others that another tab shows; the
     floor is a key in a field of the page."""
-    report.title(f"Key to echo in the browser, beside {FLOODS} terminals that another tab shows")
+    report.title(f"Key to echo in the browser, next to {FLOODS} terminals that another tab shows")
     others = [
         stack.enter_context(ai_session.open(f"f{number}", shell="bash", backend="pty")) for number in range(FLOODS)
     ]
-    with signed_in(here, browser) as page, signed_in(here, browser) as beside:
-        beside.wait(f"document.querySelectorAll('.terms > li').length > {FLOODS}")
+    with signed_in(here, browser) as page, signed_in(here, browser) as other_tab:
+        other_tab.wait(f"document.querySelectorAll('.terms > li').length > {FLOODS}")
         page.evaluate(f"location.hash = '#/session/{session}'")
         page.shows("Take over")
         page.press("t")
@@ -156,7 +156,7 @@ def measure_keys(report: Report, stack: ExitStack, here: Console, browser: Brows
                 times = [one[number] for one in samples]
                 report.row(f"{name}, {what}, median", median(times), "ms", floor=median(floor))
                 report.row(f"{name}, {what}, p95", p95(times), "ms", floor=p95(floor), note=f"of {len(times)}")
-        return problems_in(page) + problems_in(beside)
+        return problems_in(page) + problems_in(other_tab)
 
 
 def p95(times: list[float]) -> float:

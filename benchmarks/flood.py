@@ -1,4 +1,4 @@
-"""Calls on one session while another prints as fast as it can, by kind of output; compared with calls in quiet."""
+"""Calls on one session while another prints as fast as it can, by kind of output; compared with an idle one."""
 
 from __future__ import annotations
 

@@ -48,7 +48,7 @@ async def run(report: Report, directory: Path) -> None:
     report.title("Telemetry, around one call (get_session_info)")
     report.row("off: four managers that do nothing", nothing_ms(), "ms")
     report.row("off, the whole call", median["off"], "ms")
-    report.row("on, told to a collector on loopback", median["on"], "ms")
+    report.row("on, sent to a collector on loopback", median["on"], "ms")
     report.row("  on to off", median["on"] / median["off"], "times")
 
 

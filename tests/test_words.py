@@ -14,6 +14,9 @@ ROOT = Path(__file__).parent.parent
 GLOSSARY = ROOT / "docs/explanation/glossary.md"
 PAGES = [path for path in [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")] if path.name != "CHANGELOG.md"]
 SOURCES = [path for package in ("agentwire", "ai_session", "ccswarm") for path in (ROOT / package).rglob("*.py")]
+PROGRAMS = [*SOURCES, *(ROOT / "benchmarks").rglob("*.py"), *(ROOT / "scripts").rglob("*.py")]
+TESTS = [*(ROOT / "tests").rglob("*.py")]
+WEB = [path for kind in ("js", "css") for path in (ROOT / "ai_session/http/console/web").glob(f"*.{kind}")]
 
 RETIRED = {
     r"(?<!there )is no"
@@ -124,18 +127,13 @@ def prose(text: str) -> str:
 
 
 def strings(source: str) -> Iterator[tuple[int, str]]:
-    """What a module may say to somebody: its strings of more than one word, docstrings left out."""
+    """What a module may say to somebody: its strings, docstrings left out."""
     tree = ast.parse(source)
     said = {
         id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
     }
     for node in ast.walk(tree):
-        if (
-            isinstance(node, ast.Constant)
-            and isinstance(node.value, str)
-            and " " in node.value
-            and id(node) not in said
-        ):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in said:
             yield node.lineno, node.value
 
 
@@ -149,7 +147,7 @@ def test_no_retired_word_is_read_by_anybody() -> None:
             for number, line in lines
             for match in pattern.finditer(line)
         ]
-    for path, source in ((path, path.read_text()) for path in SOURCES):
+    for path, source in ((path, path.read_text()) for path in PROGRAMS):
         # Few files have such a word at all; only these are parsed.
         said = strings(source) if pattern.search(source) else ()
         found += [
@@ -192,7 +190,7 @@ def test_every_term_of_the_glossary_is_in_use() -> None:
 @pytest.mark.parametrize(
     ("source", "said"),
     [
-        ('"""A docstring of words."""\nraise Error("two words", code="one")', ["two words"]),
+        ('"""A docstring of words."""\nraise Error("two words", code="one")', ["two words", "one"]),
         ('f"{name} has words"', [" has words"]),
     ],
 )
@@ -203,7 +201,7 @@ def test_strings_are_what_a_module_says(source: str, said: list[str]) -> None:
 def test_no_retired_name_comes_back() -> None:
     found = [
         f"{path.relative_to(ROOT)}: {match[1]}"
-        for path in SOURCES
+        for path in [*PROGRAMS, *TESTS]
         for match in re.finditer(r"^(?:async )?(?:class|def) (\w+)", path.read_text(), re.MULTILINE)
         if match[1] in RETIRED_NAMES
     ]
@@ -248,11 +246,53 @@ def retired_parts(source: str) -> tuple[tuple[int, str, str], ...]:
 def test_no_retired_word_is_part_of_a_name() -> None:
     found = [
         f"{path}:{line}: {name} ({RETIRED_PARTS[word]})"
-        for path, source in ((str(path.relative_to(ROOT)), path.read_text()) for path in SOURCES)
+        for path, source in ((str(path.relative_to(ROOT)), path.read_text()) for path in PROGRAMS)
         for line, name, word in retired_parts(source)
         if not {(path, word), ("/".join(path.split("/")[:2]), word)} & LEGITIMATE
     ]
     assert found == []
+
+
+def retired_web_names(source: str, kind: str) -> list[tuple[int, str]]:
+    """Line and name of what a script assigns, calls or passes on, and of the classes of a style sheet. ``place`` is the
+    page's word for an element and for a position in it."""
+    pattern = SCRIPT_NAME if kind == ".js" else STYLE_CLASS
+    return [
+        (number, match[1])
+        for number, line in enumerate(source.splitlines(), 1)
+        for match in pattern.finditer(line)
+        if any(part.lower() in RETIRED_PARTS and part.lower() != "place" for part in NAME_PART.findall(match[1]))
+    ]
+
+
+SCRIPT_NAME = re.compile(r"\b([A-Za-z_]\w*)\b(?=\s*(?:=(?!=)|\())")
+STYLE_CLASS = re.compile(r"\.([A-Za-z][\w-]*)")
+
+
+def test_no_retired_word_is_part_of_a_name_of_the_console() -> None:
+    assert len(WEB) > 10
+    found = [
+        f"{path.name}:{line}: {name}" for path in WEB for line, name in retired_web_names(path.read_text(), path.suffix)
+    ]
+    assert found == [], f"say instead: {RETIRED_PARTS}"
+
+
+@pytest.mark.parametrize(
+    ("source", "kind", "name"),
+    [
+        ("const told = one => 1;", ".js", "told"),
+        ("const one = 1, isTold = () => 2;", ".js", "isTold"),
+        ("<${Chain} told=${until !== null} />", ".js", "told"),
+        ("label(reach(one));", ".js", "reach"),
+        ("  .told b { left: 0 }", ".css", "told"),
+    ],
+)
+def test_retired_web_names_are_found(source: str, kind: str, name: str) -> None:
+    assert retired_web_names(source, kind) == [(1, name)]
+
+
+def test_what_a_page_says_is_no_name() -> None:
+    assert retired_web_names("'recorded and told to the agent' + (told === 1) // a wish", ".js") == []
 
 
 def test_legitimate_names_are_in_use() -> None:

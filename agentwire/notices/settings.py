@@ -41,7 +41,7 @@ class NotifySettings(BaseModel):
     webhook: str = Field(default="", description="URL to which each notice is posted as JSON.")
     token_file: str = Field(default="", description="File with the bearer token for ntfy and webhook.")
     per_minute: int = Field(
-        default=6, ge=1, le=600, description="Most notices per minute; those beyond it are only counted."
+        default=6, ge=1, le=600, description="Maximum number of notices per minute; those beyond it are only counted."
     )
     seconds: float = Field(default=10.0, gt=0, le=60, description="Time limit for sending a notice.")
 

@@ -1,1 +1,1 @@
-"""The backends, which keep terminals: one package per backend."""
+"""Extension point: backends, which keep terminals; one package per backend."""

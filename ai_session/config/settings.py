@@ -59,12 +59,12 @@ class SessionSettings(Section):
         default=PASSED_ON,
         description="Variables a session takes from its client: names or patterns (LC_*). The terminal sets TERM.",
     )
-    max_sessions: int = Field(default=64, ge=1, le=10_000, description="Most sessions open at once.")
+    max_sessions: int = Field(default=64, ge=1, le=10_000, description="Maximum number of sessions open at once.")
     max_sessions_per_owner: int = Field(
         default=48,
         ge=1,
         description="How many of them one user may have, never over 3/4 of all; one run 3/4 of that, and one agent"
-        " in it 3/4 again. A person at this machine may open all the rest.",
+        " in it 3/4 again. A person at this machine is limited only by max_sessions.",
     )
     retain_bytes: int = Field(
         default=64 << 20, ge=1 << 20, description="Newest output kept on disk for each session, in bytes."
@@ -192,7 +192,7 @@ class SandboxSettings(Section):
     memory_bytes: int = Field(
         default=4 << 30, ge=64 << 20, description="Memory limit for all processes of a box together."
     )
-    processes: int = Field(default=512, ge=16, le=65_536, description="Most processes in one box at once.")
+    processes: int = Field(default=512, ge=16, le=65_536, description="Maximum number of processes in one box at once.")
     file_bytes: int = Field(default=4 << 30, ge=1 << 20, description="Largest file a boxed process may write.")
     tmp_bytes: int = Field(default=2 << 30, ge=1 << 20, description="Size of a box's own /tmp, kept in memory.")
 
@@ -262,7 +262,7 @@ class ConsentSettings(Section):
 
 
 class RateSettings(Section):
-    """Limits of each client's calls; the error for a call too many says when to retry."""
+    """Limits of each client's calls; the error states when to retry."""
 
     read_per_minute: int = Field(default=6000, ge=1, description="Calls that only read.")
     effect_per_minute: int = Field(default=1200, ge=1, description="Calls that run, write or end something.")
@@ -320,18 +320,18 @@ class HttpSettings(Section):
         default=2000,
         ge=8,
         le=100_000,
-        description="Most connections at once; a new one beyond that closes the one idle longest.",
+        description="Maximum number of connections at once; a new one beyond that closes the one idle longest.",
     )
     max_requests: int = Field(
         default=1000,
         ge=1,
-        description="Most requests of one user in progress at once; never over 3/4 of max_connections.",
+        description="Maximum number of requests of one user in progress at once; never over 3/4 of max_connections.",
     )
     max_user_sessions: int = Field(
         default=500,
         ge=1,
-        description="Most MCP sessions of one user (before 2026-07-28), never over 3/4 of max_connections; a new"
-        " one beyond that ends the one idle longest.",
+        description="Maximum number of MCP sessions of one user (before 2026-07-28), never over 3/4 of max_connections;"
+        " a new one beyond that ends the one idle longest.",
     )
     legacy_sse: bool = Field(default=False, description="Also serve the HTTP+SSE transport of 2024-11-05, at /sse.")
 
@@ -391,8 +391,8 @@ class TelemetrySettings(Section):
     """Export of traces and metrics (`ai-session docs telemetry`); without an endpoint, nothing is exported."""
 
     endpoint: str = Field(default="", description="Collector for OTLP over HTTP: http://localhost:4318.")
-    traces_endpoint: str = Field(default="", description="Another endpoint for traces; none: no traces.")
-    metrics_endpoint: str = Field(default="", description="Another endpoint for metrics; none: no metrics.")
+    traces_endpoint: str = Field(default="", description="Full endpoint for traces instead; `none` turns them off.")
+    metrics_endpoint: str = Field(default="", description="Full endpoint for metrics instead; `none` turns them off.")
     protocol: str = Field(default="http/protobuf", description="Protocol of the export; the only one supported.")
     headers: dict[str, str] = Field(
         default_factory=dict[str, str], description="Headers of each export request, such as an API key."

@@ -181,7 +181,7 @@ def by_name(exported: Mapping[str, Any]) -> dict[str, Tool]:
         for tool in cast("Sequence[Tool]", tools):
             if tool.name in found:
                 raise ConfigInvalid(
-                    f"the tools plug-in {plugin!r} exports {tool.name}, as another one does",
+                    f"the tools plug-in {plugin!r} exports {tool.name}, which another plug-in already exports",
                     suggestion="give the tool another name",
                 )
             found[tool.name] = tool

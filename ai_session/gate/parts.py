@@ -113,7 +113,7 @@ class GateParts:
                 decision = self.policy.decide(action)
                 self.record_decision(trace, decision)
                 if decision.verdict != "allow":
-                    by_hand = f"kill {os.getpid()} ends the daemon all the same" if name == STOP else CONFIGURED
+                    by_hand = f"kill {os.getpid()} ends the daemon anyway" if name == STOP else CONFIGURED
                     raise Denied(f"{name} is denied by {decision.rule}: {decision.reason}", suggestion=by_hand)
             trace.outcome = "ok"
             yield trace

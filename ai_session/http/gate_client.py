@@ -126,7 +126,12 @@ class RemoteGate:
         self._closed = False
 
     async def call(self, call: ToolCall, asker: Asker | None = None) -> ToolResult:
-        """Do the same as Gate.call; a daemon that is unreachable or ends meanwhile is a result with ``is_error``."""
+        """Run one call in the daemon. Raises only UnknownTool; every other failure, also of a daemon that is
+        unreachable or ends meanwhile, is a result with ``is_error``.
+
+        If the result has a ``question``, nothing was run, and the caller's person must answer it first. Cancelling the
+        wait never ends a command.
+        """
         replies = Replies()
         asks = "" if asker is None else "return" if asker.deferred else "form"
         try:
@@ -153,14 +158,19 @@ class RemoteGate:
         return result_of(message["result"], call.principal)
 
     async def list_tools(self, principal: Principal, also: Collection[str] = ()) -> Sequence[Listed]:
-        """Do the same as Gate.list_tools. Raises DaemonUnavailable."""
+        """Return the tools that are listed, or in ``also``, and that this principal may ever use, sorted by name.
+        Raises DaemonUnavailable, and any error that prevents the daemon's gate from starting."""
         result = await self._ask("tools", who=who(principal), also=sorted(also))
         return [Listed(**facts) for facts in result["tools"]]
 
     async def watch_changes(
         self, principal: Principal, agent: str = "", run: str = "", kinds: Collection[ChangeKind] | None = None
     ) -> RemoteChanges:
-        """Do the same as Gate.watch_changes; the watch outlives the daemon. Raises DaemonUnavailable too."""
+        """Return the changes from now on in the sessions this caller sees; of all ``kinds`` if none is given. The watch
+        outlives the daemon.
+
+        Raises InsufficientScope, Denied, RateLimited, StorageFull, DaemonUnavailable.
+        """
         wanted = {"who": who(principal), "agent": agent, "run": run, "kinds": sorted(kinds) if kinds else None}
         changes = RemoteChanges(self.link, wanted, checked_reply)
         await changes.begin()

@@ -34,8 +34,8 @@ from ai_session.sandbox.workspace.protected_paths import (
     MOST_BY_BUBBLEWRAP,
     Protection,
     describe,
+    find_protection,
     secrets,
-    survey,
 )
 from ai_session.sandbox.workspace.workspace import Workspace, Workspaces
 
@@ -55,8 +55,8 @@ GUARDED = "guarded.json"
 """The file in a box's own directory that lists for later processes what is protected."""
 STARTERS_ENV = {"PATH": "/usr/sbin:/usr/bin:/sbin:/bin"}
 """The environment of what makes a box, outside of it: LD_PRELOAD, for example, must not lead into the workspace."""
-SURVEYS = 3
-"""The attempts at a survey: another box that ends meanwhile may remove its placeholders."""
+ATTEMPTS = 3
+"""The attempts to protect a workspace: another box that ends meanwhile may remove its placeholders."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -280,7 +280,7 @@ class Sandbox:
                 workspace.update(profile.home)
             else:
                 with suppress(SandboxRefused):
-                    workspace.open_to_writing(one.path for one in survey(workspace, profile.home).unprotected)
+                    workspace.open_to_writing(one.path for one in find_protection(workspace, profile.home).unprotected)
         return workspace
 
     def _make(
@@ -350,7 +350,7 @@ class Sandbox:
         try:
             plan = Plan(bubblewrap, sources, files / "empty")
             closed, unknown = self._find_closed()
-            for attempt in range(1, SURVEYS + 1):
+            for attempt in range(1, ATTEMPTS + 1):
                 try:
                     plan = Plan(bubblewrap, sources, files / "empty")
                     plan.system([*closed, *unknown], network=profile.network == "host")
@@ -358,7 +358,7 @@ class Sandbox:
                     protection = self._protect(plan, profile, directory, watched)
                     break
                 except FileNotFoundError:
-                    if attempt == SURVEYS:
+                    if attempt == ATTEMPTS:
                         raise
             inside = env | {"TMPDIR": "/tmp"} | (self._proxy_env if profile.network == "proxy" else {})
             gated = profile.network == "proxy" or bool(protection.later)
@@ -431,24 +431,24 @@ class Sandbox:
     ) -> Protected:
         first = found[0]
         most = MOST if entry.can_guard() else MOST_ALONE
-        surveys: list[Protection] = []
+        protections: list[Protection] = []
         for one in found:
-            taken = sum(survey.mounts for survey in surveys)
-            surveys.append(survey(one, profile.home, most=most - taken, made=one is first))
-        surveys = self._put_placeholders(surveys, directory)
+            taken = sum(protection.mounts for protection in protections)
+            protections.append(find_protection(one, profile.home, most=most - taken, made=one is first))
+        protections = self._put_placeholders(protections, directory)
         later: list[tuple[str, str]] = []
-        if sum(survey.mounts for survey in surveys) > MOST_BY_BUBBLEWRAP and most == MOST:
-            later = [guard for survey in surveys for guard in survey.guards()]
+        if sum(protection.mounts for protection in protections) > MOST_BY_BUBBLEWRAP and most == MOST:
+            later = [guard for protection in protections for guard in protection.guards()]
         else:
-            for one in surveys:
+            for one in protections:
                 plan.protect(replace(one, read_only=(*one.read_only, *(p.path for p in one.placeholders))))
-        first.open_to_writing(one.path for one in surveys[0].unprotected)
+        first.open_to_writing(one.path for one in protections[0].unprotected)
         return Protected(
-            unprotected=tuple(line for one in surveys for line in describe(one)),
-            introduction=self._introduce(first, surveys[0]),
+            unprotected=tuple(line for one in protections for line in describe(one)),
+            introduction=self._introduce(first, protections[0]),
             workspace=first,
             known=self._known(first),
-            guarded=tuple(guard for survey in surveys for guard in survey.guards()),
+            guarded=tuple(guard for protection in protections for guard in protection.guards()),
             later=tuple(later),
         )
 

@@ -1,1 +1,1 @@
-"""EXTENSION POINT: servers, which turn a client's bytes into tool calls."""
+"""Extension point: servers, which turn a client's bytes into tool calls."""

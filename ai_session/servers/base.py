@@ -73,7 +73,8 @@ async def person_of(connection: Connection) -> PersonActions:
 
 
 async def call_gate(gate: Callable[[], Awaitable[GateApi]], call: ToolCall, asker: Asker | None = None) -> ToolResult:
-    """Do the same as ``GateApi.call``; a gate that cannot start is a result with ``is_error`` too."""
+    """Run one call, once the gate answers. Raises only UnknownTool; every other failure, also of a gate that cannot
+    start, is a result with ``is_error``."""
     try:
         ready = await gate()
     except AiSessionError as error:

@@ -1,1 +1,1 @@
-"""The shells that a session can run: one file per shell, with its integration script next to it."""
+"""Extension point: shells, which run in sessions; one file per shell, with its integration script next to it."""

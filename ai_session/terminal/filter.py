@@ -97,7 +97,7 @@ class TerminalFilter:
         return self.feed_text(self._decoder.decode(data)).encode("utf-8", "replace")
 
     def feed_text(self, text: str) -> str:
-        """Do the same as ``feed`` with decoded text."""
+        """Return what may be written of decoded text and of what was held back before."""
         if _C1.search(text):
             text = _C1.sub(lambda found: "\x1b" + chr(ord(found[0]) - 0x40), text)
         if self._skip_until:

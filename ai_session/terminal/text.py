@@ -67,7 +67,8 @@ def clean(data: bytes) -> str:
 
 
 def cleaning(data: bytes) -> Steps[str]:
-    """Do the same as ``clean`` in steps, of which the longest applies one expression to all of ``data``."""
+    """Return the text that ``clean`` returns, in steps, of which the longest applies one expression to all of
+    ``data``."""
     escapes = b"\x1b" in data
     if escapes:
         data = yield from _without_invisible(data)

@@ -1,1 +1,1 @@
-"""EXTENSION POINT: what a caller may ask for; one file per topic."""
+"""Extension point: what a caller may ask for; one file per topic."""

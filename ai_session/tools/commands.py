@@ -116,7 +116,8 @@ async def _wait_and_report(
         result = command_result(session, record, chars, notes, context.spans, input_mode=holder.input_mode)
         return await session.work(result)
     notes.append(
-        f"still running after {seconds:.3g} s: read_output(wait_for='finish') waits on, interrupt_command stops it"
+        f"still running after {seconds:.3g} s: read_output(wait_for='finish') continues to wait, interrupt_command"
+        " stops it"
     )
     return await session.work(command_result(session, record, chars, notes, context.spans))
 

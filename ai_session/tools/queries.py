@@ -44,7 +44,7 @@ class Paged(Arguments):
     cursor: Annotated[
         str, Field(max_length=300, description="Cursor of the previous answer; without it, from the beginning.")
     ] = ""
-    count: Annotated[int, Field(ge=1, le=500, description="Most rows to return.")] = 50
+    count: Annotated[int, Field(ge=1, le=500, description="Maximum number of rows to return.")] = 50
 
 
 class QueryCommands(Paged):

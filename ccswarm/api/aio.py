@@ -80,7 +80,7 @@ async def list_runs(limit: int = status.FEW_RUNS, *, config: AnyPath | None = No
 async def working(*, config: AnyPath | None = None) -> AsyncGenerator[None]:
     """Carry out what is queued, in this process, until the block is left, like ``ccswarm.working``."""
     if _in_working:
-        raise UsageInvalid("this process carries runs out already", suggestion="use one working block at a time")
+        raise UsageInvalid("this process is already carrying out runs", suggestion="use one working block at a time")
     _in_working.append(True)
     try:
         settings = files.load(_path(config), remember_absent=True).settings

@@ -1,1 +1,1 @@
-"""Brains, which decide an agent's next step: one file each."""
+"""Extension point: brains, which decide an agent's next step; one file per brain."""

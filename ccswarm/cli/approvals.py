@@ -197,12 +197,12 @@ async def find_merge_question(text: str, app: App) -> dict[str, Any]:
     named = [run for run, task in here if task == text]
     if len(named) > 1:
         which = " or ".join(f"{short(run)}.{text}" for run in named)
-        raise UsageInvalid(f"{text} waits to be merged in {len(named)} runs", suggestion=f"write {which}")
+        raise UsageInvalid(f"{text} is waiting to be merged in {len(named)} runs", suggestion=f"write {which}")
     run, _, task = text.partition(".")
     if not task and not named:
         waits = " or ".join(f"{short(run)}.{name}" for run, name in here)
         raise UsageInvalid(
-            f"no task {text!r} waits to be merged in a run of this project",
+            f"no task {text!r} is waiting to be merged in a run of this project",
             suggestion=f"write {waits}" if waits else "ccswarm approvals shows what waits",
         )
     run_id, task = (named[0], text) if named else (await run_id_of(app.engine, run, app.project), task)
@@ -210,7 +210,7 @@ async def find_merge_question(text: str, app: App) -> dict[str, Any]:
         if (where, name) == (run_id, task):
             return one
     why, then = await _no_merge(app, run_id, task)
-    raise UsageInvalid(f"{short(run_id)}.{task} does not wait to be merged: {why}", suggestion=then)
+    raise UsageInvalid(f"{short(run_id)}.{task} is not waiting to be merged: {why}", suggestion=then)
 
 
 def _asking_task(question: dict[str, Any]) -> tuple[str, str]:
@@ -241,7 +241,7 @@ async def _no_merge(app: App, run_id: str, task: str) -> tuple[str, str]:
         case "kept, not merged":
             return (
                 f"it is {facts['tasks'][task]['status']}",
-                f"{see}; git merge {found[0].place} merges it all the same",
+                f"{see}; git merge {found[0].place} merges it anyway",
             )
         case "blocked, not merged":
             return "it is blocked", f"fix what blocks it, then ccswarm resume {short(run_id)}; {see}"
@@ -258,7 +258,5 @@ async def find(text: str, app: App) -> dict[str, Any]:
     if not found:
         raise RunNotFound(f"no open question {text!r}", suggestion="ccswarm approvals shows what waits")
     if len(found) > 1 and beginning not in found:
-        raise UsageInvalid(
-            f"{text!r} is the beginning of {', '.join(list(found)[:5])}", suggestion="give a longer beginning"
-        )
+        raise UsageInvalid(f"{text!r} is ambiguous: {', '.join(list(found)[:5])}", suggestion="give a longer prefix")
     return found.get(beginning) or next(iter(found.values()))

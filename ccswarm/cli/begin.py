@@ -46,7 +46,7 @@ class StartRequest:
         if not isinstance(words, str) or not isinstance(file, str) or (words and file):
             raise UsageInvalid("give either words or a file, as a string", suggestion="ai-session docs runs-provider")
         if file and file not in [one["file"] for one in plans(peek(config))]:
-            raise UsageInvalid(f"there is no plan {file} here", suggestion="ccswarm run FILE takes any")
+            raise UsageInvalid(f"there is no plan {file} here", suggestion="ccswarm run FILE accepts any plan file")
         return cls(words.strip(), file)
 
 

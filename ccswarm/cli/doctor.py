@@ -260,7 +260,7 @@ def journal(_: Path | None) -> Iterator[Finding]:
         yield Finding(
             "journal",
             "ok",
-            f"{counted(report.records, 'record')} in {counted(report.files, 'file')}: as they were written",
+            f"{counted(report.records, 'record')} in {counted(report.files, 'file')}: unchanged",
         )
 
 

@@ -170,7 +170,7 @@ async def _interruptible(evaluation: Evaluation, tries: Sequence[Try], at_once: 
 def _file(suite: str, loaded: Loaded) -> Path:
     """Return the suite's file: a path, or a name here, next to the configuration, or shipped. Raises UsageInvalid."""
     if not suite:
-        raise UsageInvalid("which suite?", suggestion=f"ccswarm eval SUITE; {_available(loaded)}")
+        raise UsageInvalid("no suite given", suggestion=f"ccswarm eval SUITE; {_available(loaded)}")
     named = [Path(suite), *(folder / f"{suite}.toml" for folder in _folders(loaded))]
     if found := next((path for path in named if path.is_file()), None):
         return found

@@ -40,9 +40,11 @@ def serve(
     ] = None,
     tcp_port: Annotated[int | None, typer.Option(min=0, max=65535, help="Port of --tcp if both are served.")] = None,
     a2a_port: Annotated[int | None, typer.Option(min=0, max=65535, help="Port of --a2a if both are served.")] = None,
-    connections: Annotated[int, typer.Option(min=1, max=100_000, help="Most connections at the same time.")] = 50,
+    connections: Annotated[
+        int, typer.Option(min=1, max=100_000, help="Maximum number of connections at the same time.")
+    ] = 50,
     requests: Annotated[
-        float, typer.Option(min=0, help="Most requests per second from one address; 0: no limit.")
+        float, typer.Option(min=0, help="Maximum number of requests per second from one address; 0: no limit.")
     ] = 100.0,
     no_auth: Annotated[
         bool, typer.Option("--no-auth", help="Require no token: every user of this machine can act as you.")

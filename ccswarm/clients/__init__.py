@@ -1,1 +1,1 @@
-"""Clients of tool servers: one file for each protocol."""
+"""Extension point: clients of tool servers; one file per protocol."""

@@ -235,7 +235,7 @@ class Git:
         if objects.is_symlink():
             raise WorkspaceUnusable(
                 f"{objects} is a symbolic link",
-                suggestion="replace it by the objects themselves, as in a fresh git clone",
+                suggestion="replace it with the objects themselves, as in a fresh git clone",
             )
         configuration = self._configuration(Path(top))
         known = {setting.name: setting.value.partition("\n")[0] for setting in configuration}

@@ -112,7 +112,7 @@ class ServerSettings(Section):
     connect_seconds: float = Field(
         default=20, gt=0, description="Time limit for starting or connecting, up to the first answer."
     )
-    at_once: int = Field(default=16, ge=1, description="Most calls in progress at the same time.")
+    at_once: int = Field(default=16, ge=1, description="Maximum number of calls in progress at the same time.")
     _placed: bool = PrivateAttr(default=False)
 
     @property
@@ -157,7 +157,9 @@ class SwarmSettings(Section):
     name: Name = Field(default="swarm", description="Prefix of the names of runs and sessions.")
     topology: Topology = Field(default="hierarchical", description="Who may send messages to whom, and how work flows.")
     strategy: Strategy = Field(default="adaptive", description="How many tasks run at once.")
-    max_agents: int = Field(default=8, ge=1, le=1000, description="Most agents that exist and work at the same time.")
+    max_agents: int = Field(
+        default=8, ge=1, le=1000, description="Maximum number of agents that exist and work at the same time."
+    )
     spawn_depth: int = Field(default=2, ge=0, description="How many levels deep agents may delegate tasks.")
     budget: Budget = Field(default=Budget(), description="Budget of a whole run.")
     workspace: str = Field(default="", description="Directory to work in; empty: where ccswarm was started.")
@@ -235,8 +237,8 @@ class PlanStep(Section):
     for_each: str | tuple[Any, ...] | None = Field(
         default=None, description="Run it once for each of these, as ${item}."
     )
-    parallel: int = Field(default=1, ge=1, le=64, description="Most items of for_each to run at once.")
-    retry: Retry = Field(default=Retry(), description="When it failed.")
+    parallel: int = Field(default=1, ge=1, le=64, description="Maximum number of items of for_each to run at once.")
+    retry: Retry = Field(default=Retry(), description="Retries after a failure.")
     timeout_seconds: float | None = Field(default=None, gt=0, description="Time limit for the call.")
     save_as: Name | None = Field(default=None, description="A second name for its result.")
     expect: Expect = Field(default=Expect(), description="What its result must be.")
@@ -286,9 +288,10 @@ class TaskSettings(Section):
         default=0,
         ge=0,
         le=20,
-        description="Most rounds of work until gates and review pass; 0: 3 for a brain with a model, else 1.",
+        description="Maximum number of rounds of work until gates and review pass; 0: 3 for a brain with a model,"
+        " else 1.",
     )
-    retry: Retry = Field(default=Retry(), description="When it failed.")
+    retry: Retry = Field(default=Retry(), description="Retries after a failure.")
     attempts: int = Field(
         default=1, ge=1, le=16, description="Attempts made in parallel, each in its own clone; gates decide."
     )
@@ -319,9 +322,13 @@ class EngineSettings(Section):
     )
     threads: int = Field(default=16, ge=4, description="Threads of one worker.")
     at_once: int = Field(
-        default=0, ge=0, description="Most tasks in progress, including those that wait for people; 0: no limit."
+        default=0,
+        ge=0,
+        description="Maximum number of tasks in progress, including those that wait for people; 0: no limit.",
     )
-    starts: int = Field(default=0, ge=0, description="Most tasks started within period_seconds; 0: no limit.")
+    starts: int = Field(
+        default=0, ge=0, description="Maximum number of tasks started within period_seconds; 0: no limit."
+    )
     period_seconds: float = Field(default=60, gt=0, description="Period in which starts are counted.")
     retention_days: float = Field(default=7, gt=0, description="How long finished runs are kept.")
     clone_days: float = Field(
@@ -344,8 +351,8 @@ class TelemetrySettings(Section):
     """Where traces and metrics are exported (OpenTelemetry); without an endpoint, nowhere."""
 
     endpoint: str = Field(default="", description="Collector for OTLP over HTTP: http://localhost:4318.")
-    traces_endpoint: str = Field(default="", description="Another endpoint for traces; none: no traces.")
-    metrics_endpoint: str = Field(default="", description="Another endpoint for metrics; none: no metrics.")
+    traces_endpoint: str = Field(default="", description="Full endpoint for traces instead; `none` turns them off.")
+    metrics_endpoint: str = Field(default="", description="Full endpoint for metrics instead; `none` turns them off.")
     protocol: str = Field(default="http/protobuf", description="Protocol of the export; the only one supported.")
     headers: dict[str, str] = Field(default={}, description="Headers of each export request, such as an API key.")
     metrics_seconds: float = Field(default=60, ge=0.1, description="Time between two exports of metrics.")

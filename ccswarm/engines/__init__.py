@@ -1,1 +1,1 @@
-"""Engines that store and execute runs, one file each."""
+"""Extension point: engines, which store and execute runs; one file per engine."""

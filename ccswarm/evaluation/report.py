@@ -17,8 +17,8 @@ COUNTED = ("calls", "tokens", "dollars", "seconds")
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """One try. ``passed`` says whether the gates held, ``expected`` whether they should. ``why`` is the message of the
-    first gate that failed, or what kept the gates from running; ``status`` and ``summary`` are those of the agent's
+    """One try. ``passed`` says whether the gates passed, ``expected`` whether they should. ``why`` is the message of
+    the first gate that failed, or what kept the gates from running; ``status`` and ``summary`` are those of the agent's
     task. ``seconds`` is the time from the task's start to its end."""
 
     case: str

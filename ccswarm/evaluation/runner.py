@@ -191,7 +191,7 @@ class Evaluation:
         return Result(**facts, passed=not problem, why=problem)
 
     async def _run_gates(self, app: App, workdir: WorkDirectory, case: Case) -> str:
-        """Run the gates. Return ``""`` if all hold, else the message of the first that fails."""
+        """Run the gates. Return ``""`` if all pass, else the message of the first that fails."""
         try:
             await asyncio.to_thread(workdir.put, case.gate_files)
         except (OSError, WorkspaceUnusable) as error:

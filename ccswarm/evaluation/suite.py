@@ -37,14 +37,14 @@ class ReplyCall(Section):
 class Reply(Section):
     """One answer of a recorded model."""
 
-    text: str = Field(default="", description="In words.")
+    text: str = Field(default="", description="The answer, in words.")
     calls: tuple[ReplyCall, ...] = Field(default=(), description="The tools it calls.")
     input_tokens: int = Field(default=0, ge=0, description="Input tokens to count.")
     output_tokens: int = Field(default=0, ge=0, description="Output tokens to count.")
 
 
 class Case(Section):
-    """A repository, a task, and the gates that must hold afterwards."""
+    """A repository, a task, and the gates that must pass afterwards."""
 
     id: Name = Field(description="ID, unique in the suite.")
     text: str = Field(description="The task as given to agents.")
@@ -78,7 +78,7 @@ class Suite(Section):
 @dataclass(frozen=True, slots=True)
 class Entrant:
     """An entrant: ``agent`` with the agents it may work with; or, to prove the gates, an agent that does ``nothing``,
-    or a case's ``wrong`` solution. ``expected`` says whether the gates should hold afterwards."""
+    or a case's ``wrong`` solution. ``expected`` says whether the gates should pass afterwards."""
 
     name: str
     agent: AgentSettings

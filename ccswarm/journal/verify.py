@@ -41,13 +41,13 @@ class Report(Findings):
 class JoinReport(Findings):
     """The result of comparing the journal with the servers' audit logs. Ids are the journal's. ``calls`` counts the
     calls begun; ``joined`` of them are once in each log. ``open`` calls have no end record because their worker is
-    running or was killed; ``going_on`` calls have none at the server. ``refused`` calls were never sent."""
+    running or was killed; ``in_progress`` calls have none at the server. ``refused`` calls were never sent."""
 
     calls: int = 0
     joined: int = 0
     refused: int = 0
     open: list[str] = field(default_factory=list[str])
-    going_on: list[str] = field(default_factory=list[str])
+    in_progress: list[str] = field(default_factory=list[str])
 
 
 def verify(directory: Path, heads: Mapping[str, Head] | None = None) -> Report:
@@ -246,5 +246,5 @@ def _compare(client_id: str, call: _Call, served: Mapping[str, _Served], report:
         if entry.starts != 1 or entry.ends > 1 or (call_id == call.server_call and not entry.ends):
             report.add(client_id, f"the audit log has {entry.starts} begin and {entry.ends} end records of {call_id}")
         elif not entry.ends:
-            report.going_on.append(client_id)
+            report.in_progress.append(client_id)
     report.joined += len(counted) == 1 and report.broken == wrong

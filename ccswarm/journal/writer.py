@@ -44,7 +44,7 @@ class Journal:
     def __init__(self, directory: Path, worker_id: str) -> None:
         if not _WORKER.match(worker_id):
             raise ConfigInvalid(
-                f"{worker_id[:140]!r} cannot name a worker", suggestion="use letters, digits, dots, - and _"
+                f"{worker_id[:140]!r} is not a valid worker name", suggestion="use letters, digits, dots, - and _"
             )
         self.worker_id = worker_id
         self._path = file_of(directory, worker_id)

@@ -150,7 +150,7 @@ SCHEMA = _object(
         },
         "rounds": {
             "type": "integer",
-            "description": "Most rounds of work until its gates pass; default: 3 for agents with a model.",
+            "description": "Maximum number of rounds of work until its gates pass; default: 3 for agents with a model.",
         },
         "timeout_seconds": {"type": "number"},
         "steps": {"type": "array", "items": _STEP, "description": "Steps, for an agent whose brain is playbook."},

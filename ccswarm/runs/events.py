@@ -260,7 +260,7 @@ def _format_run_event(event: str, facts: Mapping[str, Any]) -> str:
         case "person.said":
             return f"{facts['by']} says to it: {cut(str(facts['text']))}"
         case "gates.held":
-            return "gates held"
+            return "gates passed"
         case "gate.failed":
             return cut(str(facts["said"]))
         case "merge":

@@ -78,7 +78,7 @@ def with_name(settings: Settings, name: str) -> Settings:
         swarm = SwarmSettings.model_validate({**settings.swarm.model_dump(), "name": name})
     except ValidationError:
         raise UsageInvalid(
-            f"{name[:80]!r} cannot name a run", suggestion="use letters, digits, - and _, at most 63"
+            f"{name[:80]!r} is not a valid run name", suggestion="use letters, digits, - and _, at most 63"
         ) from None
     return settings.model_copy(update={"swarm": swarm})
 

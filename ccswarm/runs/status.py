@@ -36,9 +36,7 @@ async def run_id_of(store: Store, text: str, project: Project | None = None) -> 
     exact = [one.id for one in found if one.id == prefix]
     if len(found) > 1 and not exact:
         names = ", ".join(one.id for one in found[:3])
-        raise RunNotFound(
-            f"{text!r} is the beginning of more than one run: {names}…", suggestion="give a longer beginning"
-        )
+        raise RunNotFound(f"{text!r} is ambiguous: {names}…", suggestion="give a longer prefix")
     if not found:
         what = "there are no runs" if last else f"no run {text!r}"
         raise RunNotFound(what, suggestion="ccswarm runs list shows them")

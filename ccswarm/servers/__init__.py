@@ -1,1 +1,1 @@
-"""The servers by which other programs reach the swarm."""
+"""Extension point: servers, by which other programs reach the swarm; one file or package per protocol."""

@@ -49,6 +49,15 @@ def test_one_that_fails_says_so_and_keeps_no_other_from_being_run(home: Path) ->
     assert ran.stdout.endswith("failed: no_such_one\n")
 
 
+def test_help_lists_every_benchmark_and_a_wrong_option_is_reported(home: Path) -> None:
+    shown = run(home, "--help")
+    assert (shown.returncode, shown.stderr) == (0, "")
+    assert shown.stdout.startswith("usage: python -m benchmarks ")
+    assert {line.split(" ")[0] for line in shown.stdout.splitlines()} >= set(ALL)
+    wrong = run(home, "--quick")
+    assert (wrong.returncode, wrong.stderr.split(";")[0]) == (2, "unknown option --quick")
+
+
 FAILS = (sys.executable, "-c", "raise SystemExit('the reason')")
 REASON = r"exit code 1 of .*\nthe reason"
 

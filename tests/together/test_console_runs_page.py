@@ -153,7 +153,7 @@ def test_a_whole_job_by_the_console_alone(browser: Browser, daemon_home: Path) -
             "[...document.querySelectorAll('.record .what')].some(e => e.textContent.startsWith('create_session'))"
         )
         choose(page, ".record .more")
-        page.wait("document.querySelector('.whole .places')")
+        page.wait("document.querySelector('.whole .related')")
         page.evaluate("location.hash = '#/session/ses_gone'")
         page.shows("This session is closed.")
         choose(page, "main a[href*=audit]")

@@ -220,7 +220,7 @@ async def test_three_agents_work_and_every_call_stands_in_both_logs(swarm_home: 
         "Begin",
     ]
     report = swarm_home.joined()
-    assert (report.problems, report.open, report.going_on) == ([], [], [])
+    assert (report.problems, report.open, report.in_progress) == ([], [], [])
     calls = 4 + 2 + (3 + 1) + 1  # make, what ends its terminals, its gates, and those of their copy
     calls += 3 + (1 + 2)  # read and ask, and what ends what ask left open
     assert (report.calls, report.joined, report.refused) == (calls, calls, 1)

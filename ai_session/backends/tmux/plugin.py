@@ -348,7 +348,9 @@ def _check_version(version: str) -> None:
 def check(spec: TerminalSpec) -> None:
     """Raise BackendUnavailable or DirectoryUnusable for faults that tmux would only show on the new terminal."""
     if not SESSION_ID.fullmatch(spec.session_id):
-        raise BackendUnavailable(f"{spec.session_id!r} cannot name a tmux session", suggestion="use [A-Za-z0-9_-]")
+        raise BackendUnavailable(
+            f"{spec.session_id!r} is not a valid tmux session name", suggestion="use [A-Za-z0-9_-]"
+        )
     if not os.path.isdir(spec.working_directory) or not os.access(spec.working_directory, os.X_OK):
         raise DirectoryUnusable(
             f"cannot enter {spec.working_directory!r}", suggestion="name an existing directory you may enter"

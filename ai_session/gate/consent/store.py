@@ -114,7 +114,7 @@ class Approvals:
                         suggestion="a person answers or rejects them: ai-session approvals",
                     )
         if not NAME.match(question.question_id):
-            raise ValueError(f"{question.question_id!r} cannot name a file")
+            raise ValueError(f"{question.question_id!r} is not a valid file name")
         self._open[question.question_id] = approval
         state_files.write(self._directory / f"{question.question_id}.json", _json_values(approval))
 

@@ -90,9 +90,9 @@ class Masking:
             unneeded = next((group for group, who in others.items() if not any(other.needed() for other in who)), None)
             if unneeded is None:
                 count, most = excess
-                log.warning("%d secret values of clients are more than can be masked", count)
+                log.warning("%d secret values of clients exceed the maximum that can be masked", count)
                 raise LimitReached(
-                    f"{count} secret values of clients' environments are more than can be masked ({most})",
+                    f"{count} secret values of clients' environments exceed the maximum of {most}",
                     suggestion="start the client with fewer such variables, or close other clients and sessions; the"
                     " names that count as secret are redaction.environment in the configuration",
                 )

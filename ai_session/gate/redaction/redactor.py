@@ -93,7 +93,7 @@ class Redactor:
         return text in self._clean
 
     def redacting(self, text: str) -> Steps[tuple[str, int]]:
-        """Do the same as ``redact_text`` in steps."""
+        """Return ``text`` with every secret masked, and how many were, in steps."""
         short = len(text) <= _REMEMBERED_CHARS
         if short and text in self._clean:
             return text, 0  # names, ids and directories, most of what is masked, are the same in every call

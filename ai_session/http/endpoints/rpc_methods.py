@@ -118,7 +118,10 @@ def result_for(name: str, call: ToolCall, result: ToolResult) -> Table:
 
 
 def error_for(name: str, result: ToolResult, meta: Table) -> Table:
-    """Do the same as ``result_for`` for a tool that failed or was refused."""
+    """Return the result of a method whose tool failed or was refused, with the error in its text and its ``_meta``.
+
+    Raises Refused for wrong arguments and for a failure of ai-session's, OutOfScope for a scope that the token lacks.
+    """
     error: Mapping[str, Any] = result.structured["error"]
     code, message = error["code"], str(error["message"])
     if code == InvalidArguments.code:

@@ -100,7 +100,7 @@ class _Client:
         else:
             match = _ABSOLUTE.match(target)
             if match is None:
-                raise Refused("plain HTTP is carried for http:// addresses only, everything else through CONNECT")
+                raise Refused("only http:// URLs are proxied as plain HTTP, everything else through CONNECT")
             self.host = match[1]
             self.port = int(match[2] or 80)
             self.path = match[3] or "/"

@@ -10,7 +10,7 @@ EXAMPLES, MOST_SHOWN = 3, 160
 
 
 class Names:
-    """The names in one directory, listed once: checking each of many names takes longer than all else of a survey."""
+    """The names in one directory, listed once: checking each of many names takes longer than the rest of the search."""
 
     def __init__(self, directory: str) -> None:
         self._directory = directory

@@ -88,7 +88,7 @@ class Protection:
         ]
 
 
-def survey(workspace: Workspace, home: str, *, most: int = MOST, made: bool = True) -> Protection:
+def find_protection(workspace: Workspace, home: str, *, most: int = MOST, made: bool = True) -> Protection:
     """Return what is to be protected in at most ``most`` mounts; if ``made``, including what is missing.
 
     Raises SandboxRefused if it cannot be done, or OSError.
@@ -301,7 +301,7 @@ def _refuse_link(path: str, root: str) -> None:
         if os.path.islink(part):
             raise SandboxRefused(
                 f"{part!r} is a symbolic link, so {path!r} cannot be protected",
-                suggestion="replace the link by its target, or choose another workspace",
+                suggestion="replace the link with its target, or choose another workspace",
             )
     if os.path.lexists(path) and stat.S_IFMT(os.lstat(path).st_mode) not in (stat.S_IFREG, stat.S_IFDIR):
         raise SandboxRefused(

@@ -131,7 +131,7 @@ class GatewayConnection:
             return
         number = message.get("id")
         if not isinstance(number, int) or number in self._requests:
-            raise InvalidArguments("a request must have an id of its own")
+            raise InvalidArguments("a request must have a unique id")
         request = self._requests[number] = Request(number, text(message, "method"), message)
         request.task = asyncio.create_task(self._answer(request))
         request.task.add_done_callback(lambda _: self._requests.pop(number))

@@ -49,8 +49,8 @@ exports, functions, virtual environments, background jobs and running programs p
 the id or the name. list_sessions shows what is there already: reuse it.
 2. execute_command returns when the command has really ended, with its exact exit code; a code other than 0 is a \
 result, not a tool error. If it takes longer than timeout_seconds the result says running and the command runs on: \
-read_output with wait_for='finish' (or 'pattern', 'output', 'input') waits on. Do not run it again. No call waits \
-over 50 s.
+read_output with wait_for='finish' (or 'pattern', 'output', 'input') continues to wait. Do not run it again. No call \
+waits over 50 s.
 3. A program that asks something is running with an input_mode (line, password, raw): answer with send_input, which \
 takes text and keys (['Enter'], ['C-c'], ['Up']). For programs that fill the screen (vim, less, a REPL): send_input, \
 then read_screen.

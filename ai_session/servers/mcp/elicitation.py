@@ -99,7 +99,8 @@ class Questioning:
     methods: frozenset[str]
 
     async def ask(self, method: str, params: Mapping[str, Any] | None) -> Message:
-        """Do the same as ``Questions.ask``; raises NoBackChannelError for a method that this client does not answer."""
+        """Return the client's result. Raises MCPError for its error, NoBackChannelError for a method that this client
+        does not answer. If this is cancelled, the client is notified."""
         if method not in self.methods:
             raise NoBackChannelError(method)
         return await self.questions.ask(method, params)

@@ -80,7 +80,7 @@ def missing(ctx: Context, uri: str | None, why: str = "") -> Missing:
 
 
 def refusal(ctx: Context, error: AiSessionError) -> MCPError:
-    """Do the same as ``refused`` for an exception."""
+    """Return the protocol's error for an exception of the gate, whose facts become its ``data``."""
     facts: dict[str, Any] = {"code": error.code, "message": error.message, "suggestion": error.suggestion}
     scope = getattr(error, "required_scope", "")
     return refused(ctx, facts | ({"required_scope": scope} if scope else {}))

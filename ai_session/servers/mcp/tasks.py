@@ -224,7 +224,8 @@ class CommandTasks:
         self._questions: OrderedDict[Who, OpenQuestion] = OrderedDict()
 
     async def call_tool(self, ctx: Context, params: CallToolRequestParams) -> Any:
-        """Do the same as ``tools.call_tool``, but return a task for a longer wait if the client declares tasks."""
+        """Make one call through the gate and return its result, or a task for a longer wait if the client declares
+        tasks."""
         given = params.arguments or {}
         timeout = given.get("timeout_seconds")
         seconds = float(timeout) if isinstance(timeout, (int, float)) and timeout >= 0 else None

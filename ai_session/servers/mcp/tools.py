@@ -35,7 +35,7 @@ def no_cursor(params: PaginatedRequestParams | None) -> None:
 
 
 async def list_tools(ctx: ServerRequestContext[Any, Any], params: PaginatedRequestParams | None) -> ListToolsResult:
-    """Do the same as ``listing.list_tools``. Raises MCPError for a cursor, as none is ever issued."""
+    """Return all tools on one page. Raises MCPError without a gate, and for a cursor, as none is ever issued."""
     no_cursor(params)
     caller = caller_of(ctx)
     try:

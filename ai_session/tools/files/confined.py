@@ -21,8 +21,8 @@ from agentwire.system.protected_names import GIT
 from agentwire.system.protected_names import protected as settings
 from ai_session.errors import Denied, FileUnusable
 from ai_session.models import SandboxProfile
+from ai_session.sandbox.workspace.protected_paths import find_protection
 from ai_session.sandbox.workspace.protected_paths import secrets as hidden_in
-from ai_session.sandbox.workspace.protected_paths import survey
 from ai_session.sandbox.workspace.workspace import Workspaces
 
 MAX_LINKS = 40
@@ -148,7 +148,7 @@ def check_writable(at: Location, profile: SandboxProfile) -> None:
     protected = protected or any(path not in ("", ".") and names.around(path) for path in paths)
     if not protected:
         workspace = _workspaces.of(at.root, profile.protected, profile.masked)
-        found = survey(workspace, profile.home, most=MOST_HIDDEN)
+        found = find_protection(workspace, profile.home, most=MOST_HIDDEN)
         kept = (*found.read_only, *(one.path for one in (*found.placeholders, *found.unprotected)))
         protected = any(_within(at.path, path) for path in kept)
         with workspace.tree.lock:

@@ -1,4 +1,4 @@
-"""Integrates ai-session into people's projects: surveys a repository, proposes and checks edits. Changes nothing."""
+"""Integrates ai-session into people's projects: profiles a repository, proposes and checks edits. Changes nothing."""
 
 from __future__ import annotations
 
@@ -87,8 +87,8 @@ def subject_of_nothing(context: Context, arguments: Any) -> Subject:
     return Subject()
 
 
-async def _read_tree(context: Context, survey_tree: Callable[[Tree], Facts]) -> Facts:
-    """Return ``survey_tree`` of the call's directory, run in a thread."""
+async def _read_tree(context: Context, of_tree: Callable[[Tree], Facts]) -> Facts:
+    """Return ``of_tree`` of the call's directory, run in a thread."""
     import os
 
     from ai_session.tools.integration.project.tree import Tree
@@ -101,7 +101,7 @@ async def _read_tree(context: Context, survey_tree: Callable[[Tree], Facts]) -> 
 
     def read() -> Facts:
         with Tree(root, profile.masked, protected=profile.protected, above=above) as tree:
-            return survey_tree(tree)
+            return of_tree(tree)
 
     return await asyncio.get_running_loop().run_in_executor(EXECUTOR, read)
 
@@ -112,9 +112,9 @@ def _secret(context: Context) -> Callable[[str], bool]:
 
 
 async def analyze_repository(context: Context, arguments: AnalyzeRepository) -> ToolResult:
-    from ai_session.tools.integration.project.profile import survey
+    from ai_session.tools.integration.project.profile import profile_tree
 
-    facts = await _read_tree(context, lambda tree: survey(tree, arguments.globs).facts())
+    facts = await _read_tree(context, lambda tree: profile_tree(tree, arguments.globs).facts())
     frameworks = ", ".join(facts["frameworkCandidates"]) or "no known framework"
     return _result(f"{facts['root']}: {facts['stats']['files']} source files, {frameworks}", facts)
 
@@ -139,12 +139,12 @@ async def generate_integration_steps(context: Context, arguments: GenerateIntegr
 async def propose_edit_plan(context: Context, arguments: ProposeEditPlan) -> ToolResult:
     from ai_session.tools.integration.frameworks import framework
     from ai_session.tools.integration.plans import propose
-    from ai_session.tools.integration.project.profile import read_profile, survey
+    from ai_session.tools.integration.project.profile import profile_tree, read_profile
 
     chosen = framework(arguments.framework)
     sent = read_profile(arguments.repository_profile)
     secret = _secret(context)
-    facts = await _read_tree(context, lambda tree: propose(tree, chosen, survey(tree), sent, secret))
+    facts = await _read_tree(context, lambda tree: propose(tree, chosen, profile_tree(tree), sent, secret))
     return _result("\n".join((facts["summary"], *facts["warnings"])), facts)
 
 
@@ -159,13 +159,13 @@ async def validate_edit_plan(context: Context, arguments: ValidateEditPlan) -> T
 async def run_integration_workflow(context: Context, arguments: RunIntegrationWorkflow) -> ToolResult:
     from ai_session.tools.integration.frameworks import choose, detect
     from ai_session.tools.integration.plans import propose, validate
-    from ai_session.tools.integration.project.profile import survey
+    from ai_session.tools.integration.project.profile import profile_tree
     from ai_session.tools.integration.steps import steps
 
     secret = _secret(context)
 
-    def survey_tree(tree: Tree) -> Facts:
-        profile = survey(tree)
+    def integrate(tree: Tree) -> Facts:
+        profile = profile_tree(tree)
         chosen, why = choose(profile, arguments.question)
         plan = propose(tree, chosen, profile, profile, secret)
         integration_steps = steps(chosen, profile)
@@ -178,7 +178,7 @@ async def run_integration_workflow(context: Context, arguments: RunIntegrationWo
             "validation": validate(tree, plan, secret),
         }
 
-    facts = await _read_tree(context, survey_tree)
+    facts = await _read_tree(context, integrate)
     return _result(f"{facts['edit_plan']['summary']} {_verdict(facts['validation'])}", facts)
 
 

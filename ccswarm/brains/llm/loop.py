@@ -49,7 +49,7 @@ NOTES_CHARS = 24_000
 MOST_KNOWN = 40
 """The most files, and ids, that are named after a conversation was summarized."""
 
-SURVEY = "place"
+INSPECT = "place"
 """The step that inspects the working directory."""
 
 FIRST_TRIES = 2
@@ -99,11 +99,11 @@ class LlmThinking:
         self._asked = self._tries = self._tightened = self._empty = self._reminded = 0
         self._running: dict[str, _RunningCall] = {}
         self._lanes: dict[str, deque[_RunningCall]] = {}
-        self._needs_survey = bool(terminal and assignment.workspace and not conversation.turns)
+        self._needs_inspection = bool(terminal and assignment.workspace and not conversation.turns)
         self._failing: dict[str, int] = {}
         self._cut_short = False
         self._summed = 0
-        self._survey_reported = False
+        self._reported_where = False
         self.todo: list[dict[str, str]] = []
         self._messages: list[str] = []
         """Messages of people since the last request to the model."""
@@ -115,17 +115,17 @@ class LlmThinking:
         """Return a request to the model, its calls, a pause before a retry, or the end."""
         if self.terminal:
             self.terminal.execution = flow.id
-        if self._needs_survey:
-            self._needs_survey = False
-            return [Think(SURVEY, self._survey)]
+        if self._needs_inspection:
+            self._needs_inspection = False
+            return [Think(INSPECT, self._inspect_directory)]
         called, steps = False, list[Step]()
         for name, outcome in ended.items():
             if doing := self._running.pop(name, None):
                 steps += self._continue(doing, outcome)
                 called = True
-            elif name == SURVEY:
+            elif name == INSPECT:
                 await self._emit_where(flow, outcome)
-                self.conversation.task += prompt.survey(str((outcome.structured or {}).get("facts") or ""))
+                self.conversation.task += prompt.directory_facts(str((outcome.structured or {}).get("facts") or ""))
             elif name.partition(".")[2].startswith("ask"):
                 return await self._handle_answer(flow, outcome)
             elif name.partition(".")[2].startswith("sum"):
@@ -134,15 +134,15 @@ class LlmThinking:
             return steps
         return self._after_calls() if called else self._think()
 
-    async def _survey(self, _: str) -> Mapping[str, Json]:
+    async def _inspect_directory(self, _: str) -> Mapping[str, Json]:
         facts = await asyncio.to_thread(describe_directory, self._assignment.workspace)
         return {"facts": facts, **where(self._models[0])}
 
     async def _emit_where(self, flow: Flow, outcome: CallOutcome) -> None:
         """Emit once where a model is reached, if a variable redirects it from its vendor."""
         found = (outcome.structured or {}).get("where")
-        if found and not self._survey_reported:
-            self._survey_reported = True
+        if found and not self._reported_where:
+            self._reported_where = True
             await self._emit(flow, "agent.reaches", **cast("dict[str, Json]", found))
 
     def so_far(self) -> Json:

@@ -53,8 +53,8 @@ NOT_SETTINGS = ("prompt", "round", "attempt")
 class Price(Section):
     """Dollars for a million tokens."""
 
-    input: float = Field(ge=0, description="For input tokens.")
-    output: float = Field(ge=0, description="For output tokens.")
+    input: float = Field(ge=0, description="Price of input tokens.")
+    output: float = Field(ge=0, description="Price of output tokens.")
 
 
 class Recorded(Section):
@@ -102,7 +102,9 @@ class Model(Section):
     price: Price | None = Field(
         default=None, description="Price for a model whose price is unknown; overrides a known one."
     )
-    max_tokens: int = Field(default=16_384, ge=1, description="Most tokens of one answer, including thinking.")
+    max_tokens: int = Field(
+        default=16_384, ge=1, description="Maximum number of tokens of one answer, including thinking."
+    )
     temperature: float | None = Field(
         default=None, ge=0, le=2, description="Sampling temperature; not given: the model's default."
     )
@@ -235,7 +237,9 @@ class LlmSettings(Model):
         description="Whether bash, read and edit are offered in a terminal of its own; false: the terminal server's"
         " own tools.",
     )
-    max_turns: int = Field(default=200, ge=1, description="Most requests to the model before a task is given up.")
+    max_turns: int = Field(
+        default=200, ge=1, description="Maximum number of requests to the model before a task is given up."
+    )
     same_failures: int = Field(
         default=5,
         ge=1,

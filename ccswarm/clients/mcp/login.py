@@ -112,7 +112,7 @@ async def _refusal(
         raise ServerUnavailable(f"server {settings.name} cannot be reached: {words}") from error
     wanted = [*settings.auth.scopes, *scopes]
     if not all(map(SCOPE_TOKEN.fullmatch, wanted)):
-        raise UsageInvalid("a scope has no spaces, quotation marks or backslashes in it")
+        raise UsageInvalid("a scope must not contain spaces, quotation marks or backslashes")
     if wanted:
         return challenge(answer, wanted, "insufficient_scope")
     # A server that accepts anonymous requests may still name an authorization server.

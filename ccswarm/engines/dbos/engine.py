@@ -77,7 +77,7 @@ class DbosEngine:
         self, worker_id: str, stop: asyncio.Event, *, limits: Limits = NO_LIMITS, known: asyncio.Event | None = None
     ) -> None:
         if WORKING:
-            raise UsageInvalid(f"this process already is worker {WORKING[0]!r}", suggestion="start another process")
+            raise UsageInvalid(f"this process is already worker {WORKING[0]!r}", suggestion="start another process")
         WORKING.append(worker_id)
         try:
             await self.open(limits=limits)

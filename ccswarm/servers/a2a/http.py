@@ -263,7 +263,9 @@ class Server(uvicorn.Server):
         leave: Callable[[], Awaitable[None]],
         head_seconds: float = HEAD_SECONDS,
     ) -> None:
-        kind = type("Visitor", (LimitedProtocol,), {"most": most, "seconds": head_seconds, "admission": admission})
+        kind = type(
+            "LimitedConnection", (LimitedProtocol,), {"most": most, "seconds": head_seconds, "admission": admission}
+        )
         config = uvicorn.Config(
             app,
             http=kind,

@@ -104,7 +104,7 @@ def _wait_ready(fd: int, event: int) -> None:
 
 
 def _take_over(number: int, instead: int) -> int:
-    """Duplicate descriptor ``number`` and replace it by ``instead``. Return the duplicate."""
+    """Duplicate descriptor ``number`` and replace it with ``instead``. Return the duplicate."""
     try:
         ours = fcntl.fcntl(number, fcntl.F_DUPFD_CLOEXEC, 3)
     except OSError:  # it is closed

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from ai_session.gate.redaction.redactor import Redactor
 from ai_session.tools.integration.frameworks import framework
 from ai_session.tools.integration.plans import propose, validate
-from ai_session.tools.integration.project.profile import Profile, survey
+from ai_session.tools.integration.project.profile import Profile, profile_tree
 from ai_session.tools.integration.project.tree import Tree
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ def secret(text: str) -> bool:
 
 def planned(root: Path, name: str, reported: Profile | None = None) -> Plan:
     with Tree(str(root)) as tree:
-        return propose(tree, framework(name), survey(tree), reported or Profile(), secret)
+        return propose(tree, framework(name), profile_tree(tree), reported or Profile(), secret)
 
 
 def judged(root: Path, plan: Plan) -> dict[str, Any]:

@@ -106,7 +106,7 @@ PIECES = {
 
 
 @dataclass
-class Places:
+class SeenOutput:
     """All output that was seen, by the place where it was seen."""
 
     seen: dict[str, bytes] = field(default_factory=dict[str, bytes])

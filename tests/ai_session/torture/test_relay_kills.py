@@ -49,8 +49,8 @@ def answer(client: Client, wanted: int) -> Message:
     return message["result"]
 
 
-class Told:
-    """What one client was told of its commands, each of which notes that it ran."""
+class ClientRecord:
+    """What one client learned of its commands, each of which notes that it ran."""
 
     def __init__(self, client: Client, ran: Path) -> None:
         self.client = client
@@ -112,7 +112,7 @@ def test_one_client_sees_no_dead_connection_and_no_lost_or_doubled_command(home:
     kills = Counter[str]()
     with Client(cwd=home) as client:
         client.initialize()
-        reported = Told(client, home / "ran")
+        reported = ClientRecord(client, home / "ran")
         reported.ran.touch()
         for backend in ("pty", "tmux"):
             reported.open(backend)

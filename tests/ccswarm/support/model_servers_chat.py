@@ -13,7 +13,7 @@ from tests.ccswarm.support.model_servers_script import (
     Json,
     Reply,
     Result,
-    Said,
+    RoleMessage,
     gathered,
     joined,
     pieces,
@@ -85,7 +85,7 @@ class ChatCompletions:
             found[function["name"]] = function
         return found
 
-    def _messages(self, messages: list[Json]) -> Iterator[Said]:
+    def _messages(self, messages: list[Json]) -> Iterator[RoleMessage]:
         names: dict[str, str] = {}
         unanswered: list[str] = []
         for number, message in enumerate(messages):
@@ -95,7 +95,7 @@ class ChatCompletions:
                 require(message.get("tool_call_id") in unanswered, f"Invalid parameter: {text} (messages.[{number}])")
                 unanswered.remove(message["tool_call_id"])
                 answered = message["tool_call_id"]
-                yield Said("user", results=(Result(answered, names[answered], joined(message["content"])),))
+                yield RoleMessage("user", results=(Result(answered, names[answered], joined(message["content"])),))
                 continue
             self._answered(unanswered)
             if role == "assistant":
@@ -103,9 +103,9 @@ class ChatCompletions:
                 require(calls or message.get("content") is not None, "Expected 'content' or 'tool_calls'.")
                 names |= {call.id: call.tool for call in calls}
                 unanswered += [call.id for call in calls]
-                yield Said("assistant", joined(message.get("content")), calls)
+                yield RoleMessage("assistant", joined(message.get("content")), calls)
             elif role == "user":
-                yield Said("user", joined(message["content"]))
+                yield RoleMessage("user", joined(message["content"]))
             else:
                 require(role in ("system", "developer"), f"Invalid value: {role!r} (messages[{number}].role)")
         self._answered(unanswered)

@@ -16,7 +16,7 @@ from tests.ccswarm.support.model_servers_script import (
     Refused,
     Reply,
     Result,
-    Said,
+    RoleMessage,
     gathered,
     joined,
     pieces,
@@ -95,7 +95,7 @@ class GeminiContent:
                 require(not first or fits, UNSIGNED)
         return Asked(self.name, model, system, said, tools, ":stream" in path, key, body, path)
 
-    def _said(self, contents: list[Json]) -> Iterator[Said]:
+    def _said(self, contents: list[Json]) -> Iterator[RoleMessage]:
         called: list[Call] = []
         for number, content in enumerate(contents):
             require(
@@ -111,7 +111,7 @@ class GeminiContent:
             text = joined([part for part in parts if not part.get("thought")])
             if role != "model":
                 require(not calls, AFTER_USER)
-                yield Said("user", text, results=tuple(self._results(results, called)))
+                yield RoleMessage("user", text, results=tuple(self._results(results, called)))
                 called = []
                 continue
             require(
@@ -119,7 +119,7 @@ class GeminiContent:
             )
             require(not calls or number > 0, AFTER_USER)
             called = [Call(call["name"], call.get("args") or {}, call.get("id", "")) for call in calls]
-            yield Said("assistant", text, tuple(called))
+            yield RoleMessage("assistant", text, tuple(called))
         require(not called, AS_MANY)
 
     def _results(self, results: list[Json], called: list[Call]) -> Iterator[Result]:

@@ -13,7 +13,7 @@ from tests.ccswarm.support.model_servers_script import (
     Json,
     Reply,
     Result,
-    Said,
+    RoleMessage,
     gathered,
     joined,
     pieces,
@@ -74,9 +74,9 @@ class Messages:
             found[str(name)] = tool
         return found
 
-    def _messages(self, messages: list[Json]) -> tuple[list[str], list[Said]]:
+    def _messages(self, messages: list[Json]) -> tuple[list[str], list[RoleMessage]]:
         """Return the system messages, and those of the user and the assistant."""
-        said: list[Said] = []
+        said: list[RoleMessage] = []
         system: list[str] = []
         wanted: dict[str, str] = {}
         for number, message in enumerate(messages):
@@ -112,7 +112,7 @@ class Messages:
         text = "`tool_use` ids were found without `tool_result` blocks immediately after:"
         require(not left, f"messages.{number}: {text} {', '.join(left)}.")
 
-    def _said(self, number: int, role: Any, blocks: list[Json], wanted: Mapping[str, str]) -> Said:
+    def _said(self, number: int, role: Any, blocks: list[Json], wanted: Mapping[str, str]) -> RoleMessage:
         texts: list[str] = []
         calls: list[Call] = []
         results: list[Result] = []
@@ -129,7 +129,7 @@ class Messages:
                 called = block["tool_use_id"]
                 text = joined(block.get("content"))
                 results.append(Result(called, wanted[called], text, bool(block.get("is_error"))))
-        return Said(role, "\n".join(texts), tuple(calls), tuple(results))
+        return RoleMessage(role, "\n".join(texts), tuple(calls), tuple(results))
 
     def whole(self, asked: Asked, reply: Reply, reply_id: str) -> Json:
         content: list[Json] = [{"type": "text", "text": reply.text}] if reply.text else []

@@ -13,7 +13,7 @@ from tests.ccswarm.support.model_servers_script import (
     Json,
     Reply,
     Result,
-    Said,
+    RoleMessage,
     gathered,
     joined,
     pieces,
@@ -59,7 +59,7 @@ class Responses:
                 found[f"{tool['name']}/{name}" if inside else name] = inner
         return found
 
-    def _said(self, items: list[Json]) -> Iterator[Said]:
+    def _said(self, items: list[Json]) -> Iterator[RoleMessage]:
         """Yield the messages. Each output must follow its call, and each call must have one."""
         names: dict[str, str] = {}
         answered: set[str] = set()
@@ -69,17 +69,17 @@ class Responses:
                 role = item["role"]
                 require(role in ("user", "assistant", "system", "developer"), f"Invalid value: 'input[{number}].role'")
                 if role in ("user", "assistant"):
-                    yield Said(role, joined(item["content"]))
+                    yield RoleMessage(role, joined(item["content"]))
             elif kind in ("function_call", "custom_tool_call"):
                 space = f"{item['namespace']}/" if item.get("namespace") else ""
                 call = Call(space + item["name"], item.get("arguments", item.get("input", "")), item["call_id"])
                 names[call.id] = call.tool
-                yield Said("assistant", calls=(call,))
+                yield RoleMessage("assistant", calls=(call,))
             elif kind in ("function_call_output", "custom_tool_call_output"):
                 called = item["call_id"]
                 require(called in names, f"No tool call found for function call output with call_id {called}.")
                 answered.add(called)
-                yield Said("user", results=(Result(called, names[called], joined(item["output"])),))
+                yield RoleMessage("user", results=(Result(called, names[called], joined(item["output"])),))
         left = [called for called in names if called not in answered]
         require(not left, f"No tool output found for function call {', '.join(left)}.")
 

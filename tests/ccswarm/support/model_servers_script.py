@@ -106,7 +106,7 @@ class Result:
 
 
 @dataclass(frozen=True)
-class Said:
+class RoleMessage:
     """A message, with all that one role says before the other one."""
 
     role: Literal["user", "assistant"]
@@ -122,7 +122,7 @@ class Asked:
     api: str
     model: str
     system: str
-    messages: tuple[Said, ...]
+    messages: tuple[RoleMessage, ...]
     tools: Mapping[str, Json]
     """The description and schema of each offered tool, by name."""
     stream: bool
@@ -274,15 +274,15 @@ def pieces(text: str) -> list[str]:
     return [text[start : start + size] for start in range(0, len(text), size)] or [""]
 
 
-def gathered(said: Sequence[Said]) -> tuple[Said, ...]:
+def gathered(said: Sequence[RoleMessage]) -> tuple[RoleMessage, ...]:
     """Merge consecutive messages of one role."""
-    whole: list[Said] = []
+    whole: list[RoleMessage] = []
     for role, row in itertools.groupby(said, key=lambda one: one.role):
         group = list(row)
         text = "\n".join(one.text for one in group if one.text)
         calls = tuple(call for one in group for call in one.calls)
         whole.append(
-            Said(
+            RoleMessage(
                 "assistant" if role == "assistant" else "user",
                 text,
                 calls,

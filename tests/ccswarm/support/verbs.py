@@ -57,7 +57,7 @@ class Stream(io.TextIOWrapper):
 
 
 @dataclass(frozen=True)
-class Said:
+class VerbResult:
     """A verb's exit code and output; ``err`` is without ``first_use``, the line on a configuration's first use."""
 
     code: int
@@ -101,7 +101,7 @@ class Verbs:
         (file or self.file).write_text(text)
         agreed(file or self.file, self.state)
 
-    def run(self, *words: str, code: int = 0, terminal: bool = False) -> Said:
+    def run(self, *words: str, code: int = 0, terminal: bool = False) -> VerbResult:
         """Run a verb and return its output; its exit code must be ``code``."""
         before, out, err = sys.argv, Stream(terminal=terminal), Stream(terminal=False)
         sys.argv = ["ccswarm", *words]
@@ -112,7 +112,7 @@ class Verbs:
             lines = err.said.splitlines(keepends=True)
             first = [line for line in lines if FIRST_USE in line]
             others = "".join(line for line in lines if line not in first)
-            said = Said(int(end.code or 0), out.said, others, "".join(first))
+            said = VerbResult(int(end.code or 0), out.said, others, "".join(first))
         finally:
             sys.argv = before
         assert said.code == code, (words, said)

@@ -1,4 +1,4 @@
-// The frame around the pages: signing in, where one is, keys, what is told by the daemon.
+// The frame around the pages: signing in, where one is, keys, what the daemon reports.
 import { render } from 'preact';
 import { signal, effect } from '@preact/signals';
 import { Wire } from './wire.js';

@@ -14,7 +14,7 @@ export const auditLink = about => `#/audit?event=&about=${encodeURIComponent(abo
 const call = args => window.wire.call('query_audit', { count: COUNT, ...args });
 
 export function Audit({ query }) {
-  const about = query.get('about') ?? '', kind = query.get('event') ?? DONE, session = query.get('session') ?? '', [records, show] = useState([]), [cursor, more] = useState(''), [until, reach] = useState(null), latest = useRef(0);
+  const about = query.get('about') ?? '', kind = query.get('event') ?? DONE, session = query.get('session') ?? '', [records, show] = useState([]), [cursor, more] = useState(''), [until, setUntil] = useState(null), latest = useRef(0);
   const choose = change => {
     const next = new URLSearchParams({ event: kind, ...(session && { session }), ...(about && { about }), ...change });
     for (const [name, value] of [...next]) if (name !== 'event' && !value) next.delete(name);
@@ -35,7 +35,7 @@ export function Audit({ query }) {
       if (mine !== latest.current) return;
       show(found);
       more(place);
-      if (!from) reach(found[0]?.seq ?? 0);
+      if (!from) setUntil(found[0]?.seq ?? 0);
     } catch (error) { if (mine === latest.current) model.problem(error); }
   };
   useEffect(() => { if (model.link.value === 'live') read(''); }, [kind, session, about, model.link.value]);
@@ -47,7 +47,7 @@ export function Audit({ query }) {
       <select aria-label="Records" value=${kind} onChange=${event => choose({ event: event.target.value })}>${KINDS.map(([value, title]) => html`<option value=${value}>${title}</option>`)}</select>
       <select aria-label="Session" value=${session} onChange=${event => choose({ session: event.target.value })}><option value="">All sessions</option>${[...model.sessions.value.values()].map(one => html`<option value=${one.value.session_id}>${one.value.name}</option>`)}</select>
       <button class="btn" type="button" onClick=${() => read('')}>${fresh > 2 ? 'Show newer' : 'Read again'}</button></div>
-    <${Chain} records=${records} whole=${all} told=${until !== null} />
+    <${Chain} records=${records} whole=${all} loaded=${until !== null} />
     <div class="panel wide" tabindex="0" role="region" aria-label="Audit records"><table><thead><tr><th scope="col">Time</th><th scope="col" class="small-hide">Record</th><th scope="col" class="small-hide">Who</th><th scope="col" class="session-cell">Session</th><th scope="col">What</th><th scope="col">Verdict</th></tr></thead>
       <tbody>${shown.map(one => html`<${Row} key=${one.seq} one=${one} alone=${Boolean(about) && shown.length === 1} />`)}</tbody></table></div>
     ${cursor && html`<button class="btn bare" type="button" onClick=${() => read(cursor)}>Earlier records</button>`}</section>`;
@@ -75,7 +75,7 @@ export const looked = one => ['session.detach', 'audit.checkpoint'].includes(one
 const rows = (records, kind) => joined(records).filter(one => kind !== DONE || !looked(one) && (one.event !== 'tool.end' || one.actor));
 
 const plain = value => value === null || value === undefined ? '' : typeof value !== 'object' ? String(value) : 'text' in value ? value.text : 'chars' in value ? `(${value.chars} characters)` : JSON.stringify(value);
-const told = one => {
+const detailOf = one => {
   const { command, session_id, ...rest } = one.args ?? {};
   return command ? plain(command) : Object.entries(one.args ? rest : {}).map(([name, value]) => `${name} ${plain(value)}`).join(', ');
 };
@@ -90,7 +90,7 @@ export function judged({ event, decision, outcome }) {
 }
 
 // Where else one sees what a record is about.
-function places(one) {
+function relatedLinks(one) {
   const found = [], run = OF_RUN.exec(plain(one.args?.call_key)) ?? OF_RUN.exec((one.owner ?? '').replace(/^run:/, ''));
   const session = [one.session, one.args?.session_id].find(id => model.sessions.value.has(id));
   if (session && one.command_id) found.push([sessionLink(session, `?command=${one.command_id}`), 'Its command']);
@@ -105,17 +105,17 @@ function places(one) {
 
 function Row({ one, alone }) {
   const [toggled, toggle] = useState(null), verdict = judged(one), known = model.sessions.value.has(one.session), open = toggled ?? alone;
-  const given = typeof one.args?.session_id === 'string' ? one.args.session_id : '', detail = told(one);
+  const given = typeof one.args?.session_id === 'string' ? one.args.session_id : '', detail = detailOf(one);
   const name = one.name || model.sessions.value.get(one.session || given)?.value.name || given;
   return html`<tr class="record"><td class="num">${time(one.ts / 1e6)}</td><td class="faint num small-hide">${one.seq}</td><td class="small-hide cut"><bdi>${named(one.actor)}</bdi></td><td class="cut session-cell">${known ? html`<a href=${sessionLink(one.session, one.command_id ? `?command=${one.command_id}` : '')}><${Theirs}>${name}</${Theirs}></a>` : html`<${Theirs}>${name}</${Theirs}>`}</td>
       <td class="what"><button type="button" class="more cut" aria-expanded=${open} onClick=${() => toggle(!open)}><b>${one.event.startsWith('tool.') ? one.tool : one.event}</b> <code><${Theirs}>${detail}</${Theirs}></code></button></td><td>${verdict.tone ? html`<span class=${`tag ${verdict.tone}`}>${verdict.word}</span>` : html`<span class="soft">${verdict.word}</span>`}</td></tr>
-    ${open && html`<tr><td colspan=${matchMedia('(max-width: 900px)').matches ? 3 : 6} class="whole"><p class="places">${places(one).map(([href, title]) => html`<a href=${href}>${title}</a>`)}</p><pre tabindex="0">${JSON.stringify(one, (name, value) => name === 'begun' ? undefined : value, 2)}</pre></td></tr>`}`;
+    ${open && html`<tr><td colspan=${matchMedia('(max-width: 900px)').matches ? 3 : 6} class="whole"><p class="related">${relatedLinks(one).map(([href, title]) => html`<a href=${href}>${title}</a>`)}</p><pre tabindex="0">${JSON.stringify(one, (name, value) => name === 'begun' ? undefined : value, 2)}</pre></td></tr>`}`;
 }
 
 // Each record names the hash of the one before it. Checked here for what is shown; the log as a whole by a program.
-function Chain({ records, whole, told }) {
+function Chain({ records, whole, loaded }) {
   const breaks = whole ? records.slice(0, -1).filter((one, at) => one.prev !== records[at + 1].hash || one.seq !== records[at + 1].seq + 1) : [], head = records[0]?.hash;
-  return html`<div class="panel chain">${!whole || !records.length ? html`<span class="soft grow">${records.length ? 'A choice of the records: whether any is missing shows with everything.' : told ? 'No record matches.' : 'Loading the records'}</span>`
+  return html`<div class="panel chain">${!whole || !records.length ? html`<span class="soft grow">${records.length ? 'A choice of the records: whether any is missing shows with everything.' : loaded ? 'No record matches.' : 'Loading the records'}</span>`
     : html`<${Icon} name=${breaks.length ? 'fail' : 'okay'} tone=${breaks.length ? 'bad' : 'faint'} /><b>${breaks.length ? `The chain is broken at record ${breaks[0].seq}` : 'Each record follows the one before'}</b><span class="soft num small-hide cut grow">${records.length} shown, head <code>${head.slice(0, 16)}</code></span>`}<${Whole} /></div>`;
 }
 

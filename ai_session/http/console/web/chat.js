@@ -94,7 +94,7 @@ function dress({ theme } = {}) { if (['light', 'dark'].includes(theme)) document
 
 const HEARD = {
   'ui/notifications/tool-input': ({ arguments: all }) => { given = all ?? {}; },
-  'ui/notifications/tool-result': told => { result = told ?? {}; },
+  'ui/notifications/tool-result': sent => { result = sent ?? {}; },
   'ui/notifications/tool-cancelled': () => { cancelled = true; },
   'ui/notifications/host-context-changed': dress,
 };

@@ -1,4 +1,4 @@
-// What the page knows: sessions, their commands, questions; told by the daemon, kept in signals.
+// What the page knows: sessions, their commands, questions; reported by the daemon, kept in signals.
 import { signal, computed } from '@preact/signals';
 
 export const link = signal('connecting'), linkNote = signal(''), scopes = signal([]);
@@ -86,7 +86,7 @@ export function merge(rows) {
 
 const asked = new Map();
 
-// The newest commands of a session, asked for once for all changes that are told together.
+// The newest commands of a session, asked for once for all changes that are reported together.
 function refreshCommands(session_id) {
   if (asked.has(session_id)) return;
   asked.set(session_id, setTimeout(async () => {

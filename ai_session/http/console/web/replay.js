@@ -188,14 +188,14 @@ function Scrubber({ player, marks, again }) {
   const to = event => { const { left, width } = track.current.getBoundingClientRect(); player.seek(seconds * (event.clientX - left) / width); };
   const drag = event => { if (event.buttons & 1 && track.current.hasPointerCapture(event.pointerId)) to(event); };
   const take = event => { if (event.button) return; event.preventDefault(); track.current.setPointerCapture(event.pointerId); track.current.focus(); to(event); };
-  const in_ = marks.commands.findLast(one => one.from <= at && at <= one.to), told = began ? time(clock) : '';
-  const said = `${told && `${told}, `}${spoken(at)} of ${spoken(seconds)}${in_ ? `, ${in_.command.slice(0, MOST_CHARS)}` : ''}`;
+  const in_ = marks.commands.findLast(one => one.from <= at && at <= one.to), wallClock = began ? time(clock) : '';
+  const said = `${wallClock && `${wallClock}, `}${spoken(at)} of ${spoken(seconds)}${in_ ? `, ${in_.command.slice(0, MOST_CHARS)}` : ''}`;
   return html`<div class="panel scrub" role="group" aria-label="Replay">
     <button class="btn play" type="button" aria-label=${playing.value ? 'Pause' : 'Play'} onClick=${() => player.play()}><${Icon} name=${playing.value ? 'pause' : 'play'} /></button>
     <button class="btn num" type="button" aria-label=${`Speed: ${speed.value} times`} onClick=${() => { speed.value = SPEEDS[(SPEEDS.indexOf(speed.value) + 1) % SPEEDS.length]; }}>${speed.value}×</button>
     <div class="slide" ref=${track} role="slider" tabindex="0" aria-label="Position in the recording" aria-valuemin="0" aria-valuemax=${seconds.toFixed(1)} aria-valuenow=${at.toFixed(1)} aria-valuetext=${said} onPointerDown=${take} onPointerMove=${drag}>
       <${Marks} marks=${marks} share=${share} /><span class="at" style=${{ left: share(at) }}></span></div>
-    <span class="told num"><b>${told}</b> <span class="soft">${tenths ? at.toFixed(1) : clockwise(at)} of ${tenths ? `${seconds.toFixed(1)} s` : clockwise(seconds)}</span> <span class="faint">byte ${shown.toLocaleString('en')} of ${all.toLocaleString('en')}</span></span>
+    <span class="position num"><b>${wallClock}</b> <span class="soft">${tenths ? at.toFixed(1) : clockwise(at)} of ${tenths ? `${seconds.toFixed(1)} s` : clockwise(seconds)}</span> <span class="faint">byte ${shown.toLocaleString('en')} of ${all.toLocaleString('en')}</span></span>
     <button class="btn bare" type="button" onClick=${again}>Read again</button></div>`;
 }
 

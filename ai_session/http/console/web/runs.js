@@ -76,8 +76,8 @@ function Head({ run }) {
 
 const AMOUNTS = { seconds: ['Time', span], calls: ['Calls', String], tokens: ['Tokens', number => new Intl.NumberFormat('en-GB', { notation: 'compact' }).format(number)], dollars: ['Money', number => `$${number.toFixed(2)}`] };
 const Budgets = ({ run }) => run.budgets.length > 0 && html`<dl class="panel budgets">${run.budgets.map(({ name, used, most }) => {
-  const [title, told] = AMOUNTS[name] ?? [name, String], now = name === 'seconds' && !run.ended_at ? model.now.value / 1000 - run.created_at : used;
-  return html`<div><dt>${title}</dt><dd class="num"><b>${told(Math.max(0, now))}</b>${most ? html`<span class="faint"> of ${told(most)}</span>` : ''}${most ? html`<meter min="0" max=${most} high=${most * 0.8} value=${Math.min(now, most)} aria-label=${`${title} used`}></meter>` : ''}</dd></div>`;
+  const [title, shown] = AMOUNTS[name] ?? [name, String], now = name === 'seconds' && !run.ended_at ? model.now.value / 1000 - run.created_at : used;
+  return html`<div><dt>${title}</dt><dd class="num"><b>${shown(Math.max(0, now))}</b>${most ? html`<span class="faint"> of ${shown(most)}</span>` : ''}${most ? html`<meter min="0" max=${most} high=${most * 0.8} value=${Math.min(now, most)} aria-label=${`${title} used`}></meter>` : ''}</dd></div>`;
 })}</dl>`;
 
 // Columns by how many steps must be done before; in a column each stands near those that it needs.
@@ -93,9 +93,9 @@ export function layout(tasks) {
   for (const one of tasks) (columns[depth(one)] ??= []).push(one);
   const tall = Math.max(1, ...columns.map(column => column.length));
   for (const column of columns) {
-    const wish = one => { const known = one.needs.filter(name => rows.has(name)); return known.length ? known.reduce((sum, name) => sum + rows.get(name), 0) / known.length : column.indexOf(one); };
-    const wishes = new Map(column.map(one => [one, wish(one)]));
-    column.sort((one, other) => wishes.get(one) - wishes.get(other));
+    const height = one => { const known = one.needs.filter(name => rows.has(name)); return known.length ? known.reduce((sum, name) => sum + rows.get(name), 0) / known.length : column.indexOf(one); };
+    const heights = new Map(column.map(one => [one, height(one)]));
+    column.sort((one, other) => heights.get(one) - heights.get(other));
     column.forEach((one, at) => rows.set(one.task, at + (tall - column.length) / 2));
   }
   const place = one => ({ x: NODE.edge + depths.get(one.task) * (NODE.width + NODE.across), y: NODE.edge + rows.get(one.task) * (NODE.height + NODE.down) });
@@ -139,11 +139,11 @@ function Timeline({ run, chosen }) {
   return html`<div class="panel"><header><h2 class="grow">Timeline</h2><span class="faint key"><i class="bar wait"></i>waiting for a person</span></header><ol class="timeline">
     <li class="axis" aria-hidden="true"><span></span><span class="track">${ticks.map(at => html`<span class=${(at - from) / whole > 0.9 ? 'tick last' : 'tick'} style=${{ left: place(at) }}>${step < 60 ? time(at) : time(at).slice(0, -3)}</span>`)}</span></li>
     ${rows.map(task => html`<li key=${task.task} class=${task === chosen ? 'here' : ''}><a class=${`cut ${task.planned ? '' : 'part'}`} href=${runLink(run.run, `?task=${encodeURIComponent(task.task)}`)}><${Theirs}>${task.task}</${Theirs}></a>
-      <span class="track" role="img" aria-label=${told(task)}>${ticks.map(at => html`<i class="rule" style=${{ left: place(at) }}></i>`)}${task.attempts.map(one => html`<i class=${`bar ${BARS[one.status] ?? 'busy'}`} style=${extent(one.began, one.ended)}></i>${one.waits.map(wait => html`<i class="bar wait" style=${extent(wait.began, wait.ended || one.ended)}></i>`)}`)}</span></li>`)}</ol></div>`;
+      <span class="track" role="img" aria-label=${spokenRow(task)}>${ticks.map(at => html`<i class="rule" style=${{ left: place(at) }}></i>`)}${task.attempts.map(one => html`<i class=${`bar ${BARS[one.status] ?? 'busy'}`} style=${extent(one.began, one.ended)}></i>${one.waits.map(wait => html`<i class="bar wait" style=${extent(wait.began, wait.ended || one.ended)}></i>`)}`)}</span></li>`)}</ol></div>`;
 }
 
 // A row in words, for who does not see it.
-const told = task => task.attempts.map(one => {
+const spokenRow = task => task.attempts.map(one => {
   const now = model.now.value / 1000, waited = one.waits.reduce((sum, wait) => sum + (wait.ended || one.ended || now) - wait.began, 0);
   return `attempt ${one.attempt} by ${one.agent}: ${look(one.status)[2]}, ${span((one.ended || now) - one.began)}${waited ? `, of which it waited ${span(waited)} for a person` : ''}`;
 }).join('; ') || 'not begun';

@@ -73,10 +73,10 @@ export async function giveBack(session_id) {
 function Lease({ session, mine }) {
   const { session_id, typing_by, state } = session, over = state === 'exited' || state === 'lost';
   if (over) return null;
-  const told = mine ? html`<b>You are typing.</b> <span class="soft small-hide">Nobody else can type here until you give it back. <kbd>Ctrl+Shift+F6</kbd> leaves the terminal.</span>`
+  const typist = mine ? html`<b>You are typing.</b> <span class="soft small-hide">Nobody else can type here until you give it back. <kbd>Ctrl+Shift+F6</kbd> leaves the terminal.</span>`
     : typing_by ? html`<b><${Theirs}>${typing_by}</${Theirs}> is typing.</b> <span class="soft small-hide">You are watching; others wait until it is given back.</span>`
     : html`<b>You are watching.</b> <span class="soft small-hide">The size stays the session’s own. Once you take over, nobody else can type here.</span>`;
-  return html`<div class=${`lease ${mine ? 'you' : ''}`}><${Icon} name="key" tone=${mine || typing_by ? 'busy' : 'faint'} /><span class="grow">${told}</span>
+  return html`<div class=${`lease ${mine ? 'you' : ''}`}><${Icon} name="key" tone=${mine || typing_by ? 'busy' : 'faint'} /><span class="grow">${typist}</span>
     ${model.may('type') && (mine ? html`<button class="btn" type="button" onClick=${() => giveBack(session_id)}>Give back <kbd>t</kbd></button>` : html`<button class="btn main" type="button" onClick=${() => takeOver(session_id)}>Take over <kbd>t</kbd></button>`)}</div>`;
 }
 

@@ -17,11 +17,11 @@ export class Wire {
   }
 
   // The port may be another program's by now. Only the console that signed this tab in can say what the nonce calls for;
-  // anybody else is told and asked nothing.
+  // anything else gets neither the token nor a request.
   async introduce(socket) {
-    const nonce = crypto.randomUUID(), told = new Promise(done => { socket.onmessage = ({ data }) => done(data); });
+    const nonce = crypto.randomUUID(), reply = new Promise(done => { socket.onmessage = ({ data }) => done(data); });
     socket.send(`who ${nonce}`);
-    const said = await told, right = said === await proof(this.key, nonce);
+    const said = await reply, right = said === await proof(this.key, nonce);
     if (socket.readyState !== WebSocket.OPEN) return; // lost meanwhile, which onclose tells
     if (!right) {
       socket.onclose = null;

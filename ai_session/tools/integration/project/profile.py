@@ -196,7 +196,7 @@ def _files(given: object) -> list[str]:
     return found
 
 
-class _Survey:
+class _Findings:
     """The findings so far."""
 
     def __init__(self, tree: Tree) -> None:
@@ -288,16 +288,16 @@ class _Survey:
             self._add_evidence("fastapi", "dependency", path, "fastapi")
 
 
-def survey(tree: Tree, globs: Sequence[str] = ()) -> Profile:
-    """Survey the tree. ``globs`` select files by path or name; without them all count."""
-    found = _Survey(tree)
+def profile_tree(tree: Tree, globs: Sequence[str] = ()) -> Profile:
+    """Return what the tree is made of. ``globs`` select files by path or name; without them all count."""
+    found = _Findings(tree)
     for entry in tree.walk():
         if not globs or _chosen(entry.path, globs):
             found.add(entry.path)
     return _profile(found)
 
 
-def _profile(found: _Survey) -> Profile:
+def _profile(found: _Findings) -> Profile:
     # A lock file is better evidence than a manifest that several managers read.
     managers = [name for name in found.managers if name not in ("npm", "pip")]
     for plain, family in (("npm", NODE), ("pip", PYTHON)):
@@ -334,7 +334,7 @@ def _profile(found: _Survey) -> Profile:
     )
 
 
-def _locked(found: _Survey, manager: str) -> bool:
+def _locked(found: _Findings, manager: str) -> bool:
     return any(LOCKS.get(path.rpartition("/")[2]) == manager for path in found.paths)
 
 

@@ -67,7 +67,7 @@ def checked_path(path: object) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """The limits of a survey: files and directories, levels of directories, bytes read during the walk."""
+    """The limits of one profile: files and directories, levels of directories, bytes read during the walk."""
 
     entries: int = 20_000
     depth: int = 24

@@ -1,1 +1,1 @@
-"""EXTENSION POINT: one framework a file."""
+"""Extension point: one framework a file."""

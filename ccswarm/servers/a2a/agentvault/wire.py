@@ -90,7 +90,7 @@ def message_of(params: Facts) -> dict[str, Any]:
         raise Fault(INVALID_PARAMS, f"Invalid parameters: message.role must be one of: {', '.join(ROLES)}")
     parts = facts.get("parts")
     if not isinstance(parts, list) or not parts:
-        raise Fault(INVALID_PARAMS, "Invalid parameters: message.parts must be a list with something in it")
+        raise Fault(INVALID_PARAMS, "Invalid parameters: message.parts must be a non-empty list")
     for part in cast("list[Any]", parts):
         if not isinstance(part, dict) or cast("Facts", part).get("type") not in PARTS:
             raise Fault(INVALID_PARAMS, f"Invalid parameters: a part's type must be one of: {', '.join(PARTS)}")

@@ -20,7 +20,7 @@ import pytest
 
 from tests.ai_session.support.command_line import CommandLine
 from tests.ai_session.support.mcp_client import Client, Message, living_in, runtime, stop_daemons
-from tests.ai_session.support.planted_secrets import GIVEN, PLAIN, SHAPED, VARIABLES, Places, lines, one_line
+from tests.ai_session.support.planted_secrets import GIVEN, PLAIN, SHAPED, VARIABLES, SeenOutput, lines, one_line
 from tests.conftest import new_home
 
 RULES = """
@@ -48,7 +48,7 @@ class PlantedHome:
         self.home = home
         self.work = home / "work"
         self.work.mkdir()
-        self.places = Places()
+        self.places = SeenOutput()
         (self.work / "all.txt").write_text("\n".join(lines()) + "\n")
         (self.work / "pages.txt").write_text("".join(f"{'.' * n} {line}\n" for n, line in enumerate(one_line() * 3)))
         self.env = {**living_in(home), **VARIABLES}
@@ -152,7 +152,7 @@ def test_a_client_with_more_secrets_than_can_be_masked_runs_nothing_and_no_other
         assert "redaction.environment" in json.dumps(refused)
         assert absurd.call("list_sessions")["isError"]
         assert planted.run("echo still here")["output"] == "still here\n"
-    assert "more than can be masked" in (runtime(planted.home) / "daemon.log").read_text()
+    assert "exceed the maximum that can be masked" in (runtime(planted.home) / "daemon.log").read_text()
     planted.verb("audit", "export")
     kept = planted.places.seen["audit export"]
     assert b'"limit_reached"' in kept

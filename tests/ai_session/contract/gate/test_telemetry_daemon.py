@@ -22,7 +22,7 @@ from ai_session.config.settings import TelemetrySettings
 from ai_session.gate.telemetry.base import Telemetry
 from ai_session.gate.telemetry.factory import open_telemetry
 from tests.ai_session.support.mcp_client import BOUND_SECONDS, Client, Message, living_in, runtime, stop_daemons
-from tests.ai_session.support.planted_secrets import GIVEN, VARIABLES, Places, lines, one_line
+from tests.ai_session.support.planted_secrets import GIVEN, VARIABLES, SeenOutput, lines, one_line
 from tests.conftest import environment
 from tests.support.collector import Collector
 
@@ -133,7 +133,7 @@ def test_no_planted_secret_arrives(home: Path, step: int) -> None:
         collector.until(lambda: len([s for s in collector.spans if s.kind == SERVER]) == count)
         collector.until(lambda: collector.total("ai_session.calls") == count)
         assert collector.total("ai_session.redactions") > len(lines())
-    places = Places()
+    places = SeenOutput()
     for body in collector.bodies:
         places.add("export", body)
     assert not places.revealed()

@@ -380,7 +380,7 @@ def test_a_session_is_played_again_as_it_was_seen(page: Page, agent: Person) -> 
     page.press("-", "+", "+", "+", " ")
     page.wait(f"document.querySelector('[aria-label=Play]') && ({LINES}).startsWith('last')")
     assert page.evaluate("document.querySelector('.scrub .btn.num').textContent") == "8×"
-    shown, of_all = page.evaluate("document.querySelector('.told .faint').textContent.match(/[\\d,]+/g)")
+    shown, of_all = page.evaluate("document.querySelector('.position .faint').textContent.match(/[\\d,]+/g)")
     assert shown == of_all, "all that was printed was played"
     x, y, left = page.wait(
         "(r => [r.x + r.width / 2, r.y + r.height / 2, r.x + 1])"

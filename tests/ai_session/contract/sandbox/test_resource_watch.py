@@ -118,8 +118,8 @@ async def shell(prefix: tuple[str, ...], home: Path) -> AsyncIterator[Shell]:
             await process.communicate()
 
 
-class Told:
-    """What on_limit was told."""
+class LimitReports:
+    """What on_limit was called with."""
 
     def __init__(self) -> None:
         self.said: list[str] = []
@@ -137,8 +137,10 @@ class Told:
 
 
 @asynccontextmanager
-async def watching(root: int, limits: Limits, cgroups: Path | None = None) -> AsyncIterator[tuple[ResourceWatch, Told]]:
-    watch, reported = ResourceWatch(cgroups), Told()
+async def watching(
+    root: int, limits: Limits, cgroups: Path | None = None
+) -> AsyncIterator[tuple[ResourceWatch, LimitReports]]:
+    watch, reported = ResourceWatch(cgroups), LimitReports()
     watch.add("box", root, limits, reported)
     try:
         yield watch, reported
@@ -209,7 +211,7 @@ async def test_a_file_that_is_mapped_counts_once(prefix: tuple[str, ...], home: 
 
 async def looked(watch: ResourceWatch) -> None:
     """Returns when every box was looked at once more: one that is over its bounds whatever it does says so."""
-    reported, nobody = Told(), 1 << 30
+    reported, nobody = LimitReports(), 1 << 30
     watch.add("witness", nobody, Limits(processes=-1), reported)
     await reported.next()
     watch.remove("witness")

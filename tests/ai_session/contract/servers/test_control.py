@@ -120,7 +120,7 @@ class MemoryHost:
         self.stopped.append(sessions)
 
 
-class Peer:
+class ControlClient:
     """The client's end of one served connection."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -151,7 +151,7 @@ class Peer:
 
 
 @contextlib.asynccontextmanager
-async def serving(gate: MemoryGate, host: MemoryHost | None = None, version: int = 1) -> AsyncIterator[Peer]:
+async def serving(gate: MemoryGate, host: MemoryHost | None = None, version: int = 1) -> AsyncIterator[ControlClient]:
     here, there = socket.socketpair()
     reader, writer = await asyncio.open_connection(sock=there)
 
@@ -165,7 +165,7 @@ async def serving(gate: MemoryGate, host: MemoryHost | None = None, version: int
             writer.close()
 
     task = asyncio.create_task(serve())
-    peer = Peer(*await asyncio.open_connection(sock=here, limit=1 << 20))
+    peer = ControlClient(*await asyncio.open_connection(sock=here, limit=1 << 20))
     try:
         yield peer
     finally:

@@ -17,7 +17,7 @@ from ai_session.gate.consent.consent import Consent
 from ai_session.gate.consent.person_check import PersonCheck
 from ai_session.gate.consent.terminal_origin import Terminals
 from ai_session.models import Answer, Principal, Question
-from tests.ai_session.contract.servers.test_control import MemoryGate, MemoryViewer, Peer, serving
+from tests.ai_session.contract.servers.test_control import ControlClient, MemoryGate, MemoryViewer, serving
 from tests.support.bounds import BOUND_SECONDS
 
 pytestmark = pytest.mark.anyio
@@ -120,13 +120,13 @@ async def test_who_waits_for_a_question_is_told_at_once_and_answers_the_waiting_
         assert (answer.allowed, answer.scope) == (True, "once")
 
 
-async def attached(peer: Peer, gate: QuestionGate, **params: Any) -> Any:
+async def attached(peer: ControlClient, gate: QuestionGate, **params: Any) -> Any:
     peer.send(1, "attach", session="s", **params)
     await peer.answer()
     return gate.viewers[-1]
 
 
-async def frame(peer: Peer) -> tuple[bytes, dict[str, Any]]:
+async def frame(peer: ControlClient) -> tuple[bytes, dict[str, Any]]:
     kind, payload = await peer.next_frame()
     return kind, json.loads(payload)
 

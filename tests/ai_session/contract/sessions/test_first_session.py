@@ -19,7 +19,7 @@ from ai_session.models import TRUSTED, Principal, SandboxProfile, ToolCall, Tool
 from ai_session.sessions.changes import Changes
 from ai_session.sessions.manager import SessionManager
 from ai_session.sessions.spec import SessionDefaults
-from tests.ai_session.contract.sessions.test_session_changes_watchers import Gate, Peer
+from tests.ai_session.contract.sessions.test_session_changes_watchers import Gate, ServedClient
 from tests.ai_session.support.sessions import request, run, runtime_directory
 from tests.conftest import UNBOXED_VARIABLES
 from tests.support.bounds import BOUND_SECONDS
@@ -116,7 +116,7 @@ class CreatingGate(Gate):
 
 @pytest.mark.anyio
 async def test_what_changes_before_the_sdk_is_there_is_told() -> None:
-    async with Peer(CreatingGate()) as peer:
+    async with ServedClient(CreatingGate()) as peer:
         hello = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "peer", "version": "1"}}
         peer.send(id="h", method="initialize", params=hello)
         peer.send(method="notifications/initialized")
@@ -141,7 +141,7 @@ class WatchedGate(Gate):
 @pytest.mark.anyio
 async def test_who_shook_hands_and_asks_for_nothing_is_told_what_changes() -> None:
     gate = WatchedGate()
-    async with Peer(gate) as peer:
+    async with ServedClient(gate) as peer:
         hello = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "peer", "version": "1"}}
         peer.send(id="h", method="initialize", params=hello)
         peer.send(method="notifications/initialized")

@@ -99,7 +99,7 @@ class Gate:
         return self.changes.watch(lambda _: True, kinds)
 
 
-class Peer:
+class ServedClient:
     """A client of a server in this process."""
 
     def __init__(self, gate: Any) -> None:
@@ -146,7 +146,7 @@ class Peer:
 async def test_26_nobody_watches_for_a_client_that_has_gone(how: str) -> None:
     gate = Gate()
     for _ in range(20):
-        async with Peer(gate) as peer:
+        async with ServedClient(gate) as peer:
             await peer.greet()
             await peer.ask("resources/subscribe", uri="session://a/screen")
             await peer.ask("resources/subscribe", uri="session://b/output/all", _meta={"ai-session/agent": "b"})
@@ -164,7 +164,7 @@ async def test_26_nobody_watches_for_a_client_that_has_gone(how: str) -> None:
 
 async def test_26_a_thousand_subscriptions_are_the_most_and_leave_nothing() -> None:
     gate = Gate()
-    async with Peer(gate) as peer:
+    async with ServedClient(gate) as peer:
         await peer.greet()
         for number in range(1000):
             await peer.ask("resources/subscribe", uri=f"session://s{number}/screen")

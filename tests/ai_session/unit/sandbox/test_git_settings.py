@@ -10,7 +10,7 @@ import pytest
 
 from ai_session.sandbox.workspace import git_settings
 from ai_session.sandbox.workspace.git_settings import GitSettings
-from ai_session.sandbox.workspace.protected_paths import survey
+from ai_session.sandbox.workspace.protected_paths import find_protection
 from ai_session.sandbox.workspace.workspace import Workspace
 
 
@@ -36,7 +36,7 @@ def write(here: Path, *paths: str, text: str = "x\n") -> None:
 
 def closed(here: Path) -> set[str]:
     """What a box finds read-only for git's sake, but for the repository's own."""
-    found = survey(Workspace(str(here), (), ()), str(here.parent / "home"))
+    found = find_protection(Workspace(str(here), (), ()), str(here.parent / "home"))
     assert not found.unseen
     paths = {os.path.relpath(path, here) for path in found.read_only}
     return {path for path in paths if not path.startswith(".git/")}
@@ -106,7 +106,7 @@ def test_what_is_absent_is_known_by_its_name(here: Path) -> None:
     git("config", "core.fsmonitor", "sh tools/later --opt lib", cwd=here)
     workspace = Workspace(str(here), (), ())
     home = str(here.parent / "home")
-    survey(workspace, home)
+    find_protection(workspace, home)
     assert workspace.reader.kind("tools/later", directory=False) == "settings"
     assert workspace.reader.kind("lib", directory=True) is None
     assert workspace.reader.leads("tools")
@@ -190,7 +190,7 @@ def test_links_of_the_person_that_lead_here_are_followed(here: Path) -> None:
     git("config", "core.hooksPath", str(home / "hooks"), cwd=here)
     found = {"dots/git", "tools/hook", "dots/bashrc", "real/x", "dots/own", "fish/config"}
     assert closed(here) == found
-    spared = survey(Workspace(str(here), ("!dots/own",), ()), str(home))
+    spared = find_protection(Workspace(str(here), ("!dots/own",), ()), str(home))
     assert str(here / "dots/own") not in spared.read_only
 
 
@@ -199,5 +199,5 @@ def test_hooks_that_a_linked_worktree_cannot_have_are_not_made_there(here: Path)
     git("commit", "-q", "--allow-empty", "-m", "one", cwd=here)
     git("worktree", "add", "-q", "tree", cwd=here)
     git("config", "core.hooksPath", ".git/mine", cwd=here)
-    made = {one.path for one in survey(Workspace(str(here), (), ()), str(here.parent / "home")).placeholders}
+    made = {one.path for one in find_protection(Workspace(str(here), (), ()), str(here.parent / "home")).placeholders}
     assert {path for path in made if path.endswith("/mine")} == {f"{here}/.git/mine"}

@@ -41,7 +41,7 @@ class Scene:
         return self.runtime / name
 
     def put(self, name: str) -> None:
-        """As a box's survey does: what is absent is wanted, what is there exists; once more when that has gone."""
+        """As the search of a box does: what is absent is wanted, what is there exists; once more when that has gone."""
         for _ in range(3):
             wanted = [location for location in self.wanted if not os.path.lexists(location.path)]
             existing = [location.path for location in self.wanted if os.path.lexists(location.path)]

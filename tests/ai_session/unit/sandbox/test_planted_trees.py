@@ -17,7 +17,7 @@ from ai_session.sandbox.workspace import repositories
 from ai_session.sandbox.workspace.git_index import MOST_GITLINKS, PATH_BYTES, gitlinks
 from ai_session.sandbox.workspace.notices import found_in
 from ai_session.sandbox.workspace.placeholders import Placeholders
-from ai_session.sandbox.workspace.protected_paths import Placeholder, survey
+from ai_session.sandbox.workspace.protected_paths import Placeholder, find_protection
 from ai_session.sandbox.workspace.tree import INDEX_BYTES, MOST_ENTRIES, MOST_NAMES
 from ai_session.sandbox.workspace.workspace import Workspace
 from ai_session.system import paths_without_links
@@ -101,11 +101,11 @@ def test_nothing_in_a_repository_keeps_anybody_waiting(repository: Path, spot: s
     path.unlink(missing_ok=True)
     plant(path)
     script = (
-        "import sys; from ai_session.sandbox.workspace.protected_paths import survey\n"
+        "import sys; from ai_session.sandbox.workspace.protected_paths import find_protection\n"
         "from ai_session.sandbox.workspace.workspace import Workspace\n"
         "from ai_session.errors import *\n"
         "workspace = Workspace(sys.argv[1], (), ('.env',))\n"
-        "try: survey(workspace, '/nowhere')\n"
+        "try: find_protection(workspace, '/nowhere')\n"
         "except SandboxRefused: pass\n"
         "workspace.open_to_writing(None)"
     )
@@ -184,7 +184,7 @@ def test_no_program_is_started_in_a_tree(repository: Path, tmp_path: Path) -> No
     (repository / "config").write_text(f"[core]\n\tfsmonitor = touch {tmp_path}/ran\n\thooksPath = {tmp_path}\n")
     script = (
         "import sys\n"
-        "from ai_session.sandbox.workspace.protected_paths import survey\n"
+        "from ai_session.sandbox.workspace.protected_paths import find_protection\n"
         "from ai_session.sandbox.workspace.workspace import Workspace\n"
         "from ai_session.sandbox.workspace.notices import found_in\n"
         "def hook(event, given):\n"
@@ -192,7 +192,7 @@ def test_no_program_is_started_in_a_tree(repository: Path, tmp_path: Path) -> No
         "    if event in ('subprocess.Popen', 'os.system', 'os.exec', 'os.posix_spawn', 'os.fork'): sys.exit(event)\n"
         "sys.addaudithook(hook)\n"
         "workspace = Workspace(sys.argv[1], (), ('.env',))\n"
-        "survey(workspace, '/nowhere'); workspace.open_to_writing(None); found_in(workspace)\n"
+        "find_protection(workspace, '/nowhere'); workspace.open_to_writing(None); found_in(workspace)\n"
     )
     words = [sys.executable, "-c", script, str(repository.parents[1])]
     done = subprocess.run(words, capture_output=True, text=True, timeout=BOUND_SECONDS, check=False)
@@ -237,9 +237,9 @@ def test_no_entry_of_an_index_hides_behind_others(repository: Path, how: str) ->
     """git goes on behind a path that it cannot use."""
     (repository / "index").write_bytes(index(2, [(0o100644, b"file")]))
     workspace = Workspace(str(repository.parents[1]), (), (".env",))
-    assert survey(workspace, "/nowhere", made=False).unseen == ()
+    assert find_protection(workspace, "/nowhere", made=False).unseen == ()
     (repository / "index").write_bytes(HIDING[how])
-    assert survey(workspace, "/nowhere", made=False).unseen == (
+    assert find_protection(workspace, "/nowhere", made=False).unseen == (
         "too many names in one directory, or in its index: a/.git",
     )
     assert ("unseen", "a/.git") in found_in(workspace)
@@ -252,7 +252,7 @@ def test_a_directory_of_too_many_names_is_left_and_said(tmp_path: Path) -> None:
     for number in range(MOST_ENTRIES + 1):
         os.close(os.open(f"{many}/{number}", os.O_CREAT | os.O_WRONLY, 0o644))
     workspace = Workspace(str(tmp_path / "ws"), (), (".env",))
-    found = survey(workspace, "/nowhere", made=False)
+    found = find_protection(workspace, "/nowhere", made=False)
     assert found.unseen == ("too many names in one directory, or in its index: many",)
     assert ("unseen", "many") in found_in(workspace)
 
@@ -267,11 +267,11 @@ def test_too_many_settings_in_one_directory_are_said(tmp_path: Path, top: str, o
     for number in range(MOST_NAMES):
         (folder / f"{number}.code-workspace").touch()
     workspace = Workspace(str(tmp_path / "ws"), (), (".env",))
-    assert survey(workspace, "/nowhere", made=False).unseen == ()
+    assert find_protection(workspace, "/nowhere", made=False).unseen == ()
     (folder / "one-more.code-workspace").touch()
     if open_to_writing:
         workspace.open_to_writing(None)
-    (line,) = survey(workspace, "/nowhere", made=False).unseen
+    (line,) = find_protection(workspace, "/nowhere", made=False).unseen
     assert line == f"too many names in one directory, or in its index: {top.rstrip('/') or 'the workspace itself'}"
     assert ("unseen", top.rstrip("/")) in found_in(workspace)
 
@@ -282,7 +282,7 @@ def test_too_many_files_in_a_directory_of_settings_are_said(tmp_path: Path) -> N
     for number in range(MOST_NAMES + 1):
         (folder / f"{number}").touch()
     workspace = Workspace(str(tmp_path / "ws"), (), (".env",))
-    assert survey(workspace, "/nowhere", made=False).unseen == ()
+    assert find_protection(workspace, "/nowhere", made=False).unseen == ()
     workspace.open_to_writing(None)
     assert ("unseen", ".claude") in found_in(workspace)
 

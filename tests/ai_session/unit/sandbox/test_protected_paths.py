@@ -1,4 +1,4 @@
-"""What a survey of a workspace protects, pins, masks and puts there."""
+"""What the search of a workspace protects, pins, masks and puts there."""
 
 from __future__ import annotations
 
@@ -14,7 +14,14 @@ from ai_session.errors import Denied, SandboxRefused
 from ai_session.models import SandboxProfile
 from ai_session.sandbox.workspace.closed_files import ClosedFiles
 from ai_session.sandbox.workspace.paths import shown
-from ai_session.sandbox.workspace.protected_paths import MOST_ALONE, PLACEHOLDERS, Protection, describe, secrets, survey
+from ai_session.sandbox.workspace.protected_paths import (
+    MOST_ALONE,
+    PLACEHOLDERS,
+    Protection,
+    describe,
+    find_protection,
+    secrets,
+)
 from ai_session.sandbox.workspace.workspace import Workspace
 from ai_session.tools.files import confined
 
@@ -27,7 +34,7 @@ def git(*words: str, cwd: Path) -> None:
 def look(
     root: Path, *masked: str, own: tuple[str, ...] = (), home: str = "/home/nobody", most: int = MOST_ALONE
 ) -> Protection:
-    return survey(Workspace(str(root), own, masked), home, most=most)
+    return find_protection(Workspace(str(root), own, masked), home, most=most)
 
 
 def unprotected(found: Protection, root: Path) -> dict[str, str]:
@@ -367,11 +374,11 @@ def test_links_that_lead_nowhere_protect_nothing(here: Path) -> None:
     for link, target in ((".cargo", ".cargo"), (".yarn", "/nowhere"), (".bundle", "../outside"), (".jj", "absent")):
         (here / link).symlink_to(target)
     workspace = Workspace(str(here), (), ())
-    found = survey(workspace, "/home/nobody")
+    found = find_protection(workspace, "/home/nobody")
     assert unprotected(found, here) == dict.fromkeys((".cargo", ".yarn", ".bundle", ".jj"), "link")
     (here / "absent/repo").mkdir(parents=True)
     (here / "absent/repo/config.toml").touch()
-    assert "absent/repo/config.toml" in relative(survey(workspace, "/home/nobody").read_only, here)
+    assert "absent/repo/config.toml" in relative(find_protection(workspace, "/home/nobody").read_only, here)
 
 
 @pytest.mark.parametrize(

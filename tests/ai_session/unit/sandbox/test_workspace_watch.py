@@ -18,7 +18,7 @@ import pytest
 from ai_session.sandbox.workspace import watch as workspace_watch
 from ai_session.sandbox.workspace.notices import MOST_FOUND, found_in
 from ai_session.sandbox.workspace.placeholders import Placeholders
-from ai_session.sandbox.workspace.protected_paths import Placeholder, survey
+from ai_session.sandbox.workspace.protected_paths import Placeholder, find_protection
 from ai_session.sandbox.workspace.tree import DEPTH, Name
 from ai_session.sandbox.workspace.watch import MOST_NOTICES, WorkspaceWatch, watch_file
 from ai_session.sandbox.workspace.words import KINDS, sentence, summary
@@ -391,7 +391,7 @@ async def test_a_link_that_is_turned_elsewhere_is_noticed(scene: Scene) -> None:
     (scene.root / ".cargo").symlink_to("way")
     workspace = scene.workspace()
     await asyncio.to_thread(
-        lambda: workspace.open_to_writing(one.path for one in survey(workspace, "/home/nobody").unprotected)
+        lambda: workspace.open_to_writing(one.path for one in find_protection(workspace, "/home/nobody").unprotected)
     )
     async with scene.watch(workspace) as watch:
         scene.write("c/config.toml")

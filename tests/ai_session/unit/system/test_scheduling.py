@@ -13,17 +13,17 @@ from ai_session.system.scheduling import TURN_NANOSECONDS
 PROGRAM = """
 import json, pathlib, re, subprocess, sys
 from ai_session.system.scheduling import take_short_turns
-def told():
+def reported():
     where = pathlib.Path("/proc/self/sched")
     text = where.read_text() if where.exists() else ""
     return {name: re.findall(rf"^{name}\\s*:\\s*(\\d+)", text, re.M) for name in ("se.slice", "prio")}
 if sys.argv[1:]:
-    print(json.dumps(told()))
+    print(json.dumps(reported()))
 else:
-    before = told()
+    before = reported()
     done = take_short_turns()
     child = subprocess.run([sys.executable, "-c", PROGRAM, "child"], check=True, capture_output=True).stdout
-    print(json.dumps([done, before, told(), json.loads(child)]))
+    print(json.dumps([done, before, reported(), json.loads(child)]))
 """
 
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from ai_session.errors import AiSessionError
 from ai_session.tools.integration.frameworks import FRAMEWORKS, choose, detect, framework
 from ai_session.tools.integration.plans import propose, validate
-from ai_session.tools.integration.project.profile import Profile, read_profile, survey
+from ai_session.tools.integration.project.profile import Profile, profile_tree, read_profile
 from ai_session.tools.integration.project.source_text import code_of, members, occurrences, unbalanced
 from ai_session.tools.integration.project.tree import Tree
 from ai_session.tools.integration.steps import steps
@@ -129,7 +129,7 @@ def laid(files: dict[str, str]) -> Path:
 def test_what_is_proposed_of_any_tree_is_valid(files: dict[str, str], name: str) -> None:
     root = laid(files)
     with Tree(str(root)) as tree:
-        profile = survey(tree)
+        profile = profile_tree(tree)
         assert json.loads(json.dumps(profile.facts())) == profile.facts()
         assert detect(read_profile(profile.facts())) == detect(profile)
         assert 0 <= max([row["confidence"] for row in detect(profile)["frameworks"]], default=0) <= 0.99
@@ -137,7 +137,7 @@ def test_what_is_proposed_of_any_tree_is_valid(files: dict[str, str], name: str)
         assert validate(tree, plan, no)["issues"] == []
         assert plan["edits"] or plan["warnings"]
         apply_plan(root, plan)
-        assert propose(tree, framework(name), survey(tree), profile, no)["edits"] == []
+        assert propose(tree, framework(name), profile_tree(tree), profile, no)["edits"] == []
 
 
 @UNHURRIED
@@ -163,7 +163,7 @@ def test_any_profile_is_read(given_profile: dict[str, Any], question: str) -> No
         assert steps(one, profile)["steps"]
     root = laid(APPS["fastapi module"].files)
     with Tree(str(root)) as tree:
-        assert len(propose(tree, framework("fastapi"), survey(tree), profile, no)["edits"]) == 3
+        assert len(propose(tree, framework("fastapi"), profile_tree(tree), profile, no)["edits"]) == 3
 
 
 @UNHURRIED
@@ -204,6 +204,6 @@ def test_long_files_take_no_more_time_than_their_length(home: Path, unit: str) -
     text = "import express from 'express';\nconst app = express();\n" + unit * (40_000 // len(unit))
     root = laid({"server.ts": text, "x.json": unit * 60_000, "package.json": "[" * 60_000})
     with Tree(str(root)) as tree:
-        propose(tree, framework("express"), survey(tree), Profile(), no)
+        propose(tree, framework("express"), profile_tree(tree), Profile(), no)
         edits = [{"filepath": "x.json", "strategy": "append", "payload": {"code": unit}}]
         assert validate(tree, {"edits": edits}, no)["valid"] in (True, False)

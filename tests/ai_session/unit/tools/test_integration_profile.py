@@ -11,7 +11,7 @@ import pytest
 
 from ai_session.errors import DirectoryUnusable, InvalidArguments
 from ai_session.tools.integration.frameworks import FRAMEWORKS, choose, detect, framework
-from ai_session.tools.integration.project.profile import Profile, read_profile, survey
+from ai_session.tools.integration.project.profile import Profile, profile_tree, read_profile
 from ai_session.tools.integration.project.tree import MAX_FILE_BYTES, Limits, Tree, checked_path
 from tests.ai_session.support.integration_projects import APPS, EXPRESS_TS, FASTAPI_MODULE, Project, package
 
@@ -23,7 +23,7 @@ ROOT = Path(__file__).parents[4]
 
 def profile_of(root: Path, *globs: str, masked: Sequence[str] = ()) -> Profile:
     with Tree(str(root), masked) as tree:
-        return survey(tree, globs)
+        return profile_tree(tree, globs)
 
 
 def write(root: Path, **files: str) -> Path:
@@ -146,7 +146,7 @@ def test_bounds_are_met_and_said(home: Path) -> None:
     for number in range(9):
         write(home / "p", **{f"f{number}_D_py": "x = 1\n"})
     with Tree(str(home / "p"), limits=Limits(entries=5, read_bytes=4)) as tree:
-        profile = survey(tree)
+        profile = profile_tree(tree)
     assert (profile.files, profile.lines) == (5, 1)
     assert "scan_bounded" in profile.risks
     assert profile.facts()["warnings"] == [

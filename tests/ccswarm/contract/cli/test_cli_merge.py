@@ -59,7 +59,7 @@ def test_work_is_seen_given_back_and_accepted(asked: Project) -> None:
 
     lines = asked.run("transcript").out.splitlines()
     assert lines[0] == "== t (ada): waiting approval"
-    assert [line.split(" ", 1)[1] for line in lines if line.endswith("gates held")] == ["gates held"] * 2
+    assert [line.split(" ", 1)[1] for line in lines if line.endswith("gates passed")] == ["gates passed"] * 2
 
     shown = asked.run("diff", "last")
     assert shown.err == "t: 1 file, +2 −1, waits to be accepted\n"
@@ -84,11 +84,11 @@ def test_work_is_seen_given_back_and_accepted(asked: Project) -> None:
     assert (one["state"], one["files"][0]["added"]) == ("merged", 2)
     for verb, words in (("accept", ()), ("return", ("no",))):
         error = asked.json(verb, "last.t", *words, code=2)["error"]
-        assert error["message"].endswith("does not wait to be merged: it is merged")
+        assert error["message"].endswith("is not waiting to be merged: it is merged")
     assert "there is no such task" in asked.json("accept", "last.x", code=2)["error"]["message"]
     error = asked.json("accept", "t", code=2)["error"]
     assert (error["message"], error["suggestion"]) == (
-        "no task 't' waits to be merged in a run of this project",
+        "no task 't' is waiting to be merged in a run of this project",
         "ccswarm approvals shows what waits",
     )
     assert "has no task 'x'" in asked.json("diff", "last", "x", code=2)["error"]["message"]
@@ -103,7 +103,7 @@ def test_work_is_kept_apart_where_it_is_refused(asked: Project) -> None:
     (one,) = asked.json("diff", "last")["tasks"]
     assert (one["status"], one["state"]) == ("failed", "kept, not merged")
     error = asked.json("accept", "last.t", code=2)["error"]
-    assert error["suggestion"].endswith(f"git merge {one['place']} merges it all the same")
+    assert error["suggestion"].endswith(f"git merge {one['place']} merges it anyway")
     assert asked.git("show", "HEAD:a.txt") == "one"
 
 
@@ -116,14 +116,14 @@ def test_a_task_that_waits_in_one_run_of_the_project_needs_no_run(asked: Project
     asked.run("run", "--no-wait", code=3)
     runs = [one["task_id"][:12] for one in asked.json("approvals")["approvals"]]
     error = asked.json("return", "t", "no", code=2)["error"]
-    assert error["message"] == "t waits to be merged in 2 runs"
+    assert error["message"] == "t is waiting to be merged in 2 runs"
     assert sorted(error["suggestion"].removeprefix("write ").split(" or ")) == sorted(f"{run}.t" for run in runs)
     asked.run("return", f"{first[:12]}.t", "no")
     other = asked.file.parent / "elsewhere.toml"
     other.write_text(asked.file.read_text().replace('"project"', '"other"'))
     (asked.project.parent / "other").mkdir()
     error = asked.json("accept", "t", "--config", str(other), code=2)["error"]
-    assert error["message"].startswith("no task 't' waits")
+    assert error["message"].startswith("no task 't' is waiting")
     (second,) = {run for run in runs if run != first[:12]}
     assert f"in {second}" in asked.run("accept", "t").err
 

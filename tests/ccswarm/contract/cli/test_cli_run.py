@@ -146,7 +146,7 @@ def test_a_server_that_does_not_start_is_reported_with_its_output(verbs: RunVerb
         (["absent.toml"], "there is no file absent.toml"),
         (["ccswarm.tml"], "there is no file ccswarm.tml\nnext: did you mean ccswarm.toml?"),
         (["--workspace", "/absent"], "the workspace /absent is not a directory"),
-        (["--name", "not a name"], "cannot name a run"),
+        (["--name", "not a name"], "is not a valid run name"),
     ],
 )
 def test_what_makes_no_sense_is_exit_code_2(verbs: RunVerbs, words: list[str], reported: str) -> None:

@@ -61,7 +61,7 @@ def test_a_run_is_named_by_its_beginning_or_as_the_last(verbs: RunVerbs, runs: l
     assert verbs.json("status")["run"] == verbs.json("status", "last")["run"] == second
     assert verbs.json("status", first[:14])["run"] == verbs.json("status", first[4:14])["run"] == first
     said = verbs.run("status", "run_", code=2)
-    assert "error run_not_found: 'run_' is the beginning of more than one run" in said.err
+    assert "error run_not_found: 'run_' is ambiguous: run_" in said.err
     assert "error run_not_found: no run 'nobody'" in verbs.run("status", "nobody", code=2).err
 
 

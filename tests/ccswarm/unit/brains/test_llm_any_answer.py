@@ -80,7 +80,7 @@ OUTCOMES = st.builds(
 )
 
 
-class Told:
+class RecordingFlow:
     """A flow of which only the events matter."""
 
     id = "run.t"
@@ -103,7 +103,7 @@ def begun() -> LlmThinking:
 
 def think(heard: Sequence[Any], came: Sequence[CallOutcome]) -> tuple[list[Step], list[dict[str, Any]], LlmThinking]:
     """All steps until the task ends, with these answers and outcomes over and over."""
-    thinking, flow = begun(), Told()
+    thinking, flow = begun(), RecordingFlow()
     steps: list[Step] = []
     asked = called = 0
     ended: dict[str, CallOutcome] = {}

@@ -21,7 +21,7 @@ from ccswarm.runs.events import format_event as of_people
 from ccswarm.runs.status import facts_of
 from tests.ccswarm.support.llm_agents import CONTEXT, finish, llm_worker, plan, recorded, reply, task_events
 from tests.ccswarm.support.swarms import MemoryWorker, settings
-from tests.ccswarm.unit.brains.test_llm_any_answer import Told
+from tests.ccswarm.unit.brains.test_llm_any_answer import RecordingFlow
 from tests.support.bounds import BOUND_SECONDS
 
 pytestmark = pytest.mark.anyio
@@ -428,7 +428,7 @@ async def test_what_was_noted_takes_the_place_of_what_is_left_out() -> None:
     own = recorded(*long_job("I was at /3."), context_chars=20_000)
     tools = [ToolInfo("ai-session", "create_session"), ToolInfo("ai-session", "execute_command")]
     thinking = PLUGIN.begin(Assignment("run", "t", "ada", {"text": "Look."}, {}, tools, own, "", ""), CONTEXT)
-    flow, ended = Told(), dict[str, CallOutcome]()
+    flow, ended = RecordingFlow(), dict[str, CallOutcome]()
     for _ in range(60):
         (step, *others) = await thinking.decide(cast("Any", flow), ended)
         if isinstance(step, Finish):

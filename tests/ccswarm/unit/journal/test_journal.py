@@ -212,7 +212,7 @@ def test_a_worker_has_one_writer(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["", ".", "a/b", "../x", "-x", "ä", "x" * 200, "a\n"])
 def test_a_worker_id_is_a_file_name(tmp_path: Path, name: str) -> None:
-    with pytest.raises(ConfigInvalid, match="cannot name a worker"):
+    with pytest.raises(ConfigInvalid, match="is not a valid worker name"):
         Journal(tmp_path, name)
 
 

@@ -192,7 +192,7 @@ async def test_many_calls_at_once_join_the_logs_of_both_servers(tmp_path: Path) 
         rng.choice([tools.one, tools.two]).die()
     report = join(tools.where, [*tools.one.audit, *tools.two.audit])
     assert report.problems == []
-    assert (report.open, report.going_on) == ([], [])
+    assert (report.open, report.in_progress) == ([], [])
     assert report.calls + report.refused == 300
     assert report.joined == (len(tools.one.audit) + len(tools.two.audit)) / 2 > 100
     assert {"ok", "tool_error", "cancelled", "denied", "invalid"} <= {

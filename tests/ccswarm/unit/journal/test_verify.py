@@ -185,7 +185,7 @@ def test_calls_stand_once_in_each_log(pair: TwoLogs) -> None:
     pair.journal.close()
     report = join(pair.where, pair.lines())
     assert (report.problems, report.calls, report.joined, report.refused) == ([], 3, 3, 1)
-    assert (report.open, report.going_on, report.sound) == ([], [], True)
+    assert (report.open, report.in_progress, report.sound) == ([], [], True)
 
 
 def test_calls_without_an_answer_are_joined_by_their_own_id(pair: TwoLogs) -> None:
@@ -199,7 +199,7 @@ def test_calls_without_an_answer_are_joined_by_their_own_id(pair: TwoLogs) -> No
     report = join(pair.where, pair.lines())
     assert report.problems == []
     assert (report.calls, report.joined) == (7, 6)
-    assert (report.open, report.going_on) == (["ccall_killed"], ["ccall_still"])
+    assert (report.open, report.in_progress) == (["ccall_killed"], ["ccall_still"])
 
 
 def test_a_call_the_server_does_not_know_is_found(pair: TwoLogs) -> None:

@@ -149,7 +149,7 @@ def test_secrets_are_never_shown(value: Any, shown: Any) -> None:
     assert Redaction({"MY_API_KEY": SECRET, "PATH": "/usr/bin"})(value) == (value if shown is None else shown)
 
 
-async def _told(verbs: Workbench, name: str, **given: Any) -> Any:
+async def _facts(verbs: Workbench, name: str, **given: Any) -> Any:
     reported = await plugin.call(verbs, name, given)
     return reported.facts if isinstance(reported, Answer) else json.loads(reported.text)
 
@@ -180,7 +180,7 @@ async def test_the_envelope() -> None:
     assert reported.text.startswith('{\n  "success": true,\n  "key": "k"')
     assert reported.facts["metadata"]["ignored"] == ["ttl"]
     assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z", reported.facts["metadata"]["timestamp"])
-    assert await _told(verbs, "get_context", key="z") == {
+    assert await _facts(verbs, "get_context", key="z") == {
         "error": "Nothing is kept under 'z'",
         "code": "CONTEXT_NOT_FOUND",
         "keys": ["k"],

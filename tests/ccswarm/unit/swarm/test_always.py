@@ -19,8 +19,8 @@ CLOSING = steps("close", "tell", always=True)
 WORK: list[dict[str, Any]] = [*steps("open"), *steps("work", tool="srv.fail"), *steps("more"), *CLOSING]
 
 
-class Held:
-    """A tool that hangs at one step until it is let go."""
+class HangingTool:
+    """A tool that hangs at one step until it is released."""
 
     def __init__(self, worker: MemoryWorker, step_id: str, tool: str = "srv.do", **answer: Any) -> None:
         self.reached = asyncio.Event()
@@ -48,7 +48,9 @@ def tools(worker: MemoryWorker) -> MemoryWorker:
 @pytest.mark.parametrize("where", ["open", "work", "close", "tell"])
 async def test_killed_at_any_step_each_is_carried_out_once(where: str) -> None:
     worker, other = tools(MemoryWorker()), tools(MemoryWorker(process="two"))
-    held = Held(worker, where, *(("srv.fail",) if where == "work" else ()), exit_code=3 if where == "work" else 0)
+    held = HangingTool(
+        worker, where, *(("srv.fail",) if where == "work" else ()), exit_code=3 if where == "work" else 0
+    )
     async with worker.working(), asyncio.timeout(BOUND_SECONDS):
         await worker.swarm.submit(settings({"tasks": [{"id": "a", "steps": WORK}]}), "run_1", "/project")
         await held.reached.wait()
@@ -66,7 +68,7 @@ async def test_killed_at_any_step_each_is_carried_out_once(where: str) -> None:
 @pytest.mark.parametrize("where", ["open", "close"])
 async def test_of_a_run_that_is_ended_nothing_more_is_called_and_what_was_paused_goes_on(where: str, how: str) -> None:
     worker = tools(MemoryWorker())
-    held, names = Held(worker, where, exit_code=0), ["open", "work", "close", "tell"]
+    held, names = HangingTool(worker, where, exit_code=0), ["open", "work", "close", "tell"]
     before = names.index(where)
     budget = {"calls": {"calls": before + 1}, "seconds": {"seconds": 0.05}}.get(how, {})
     given = settings({"tasks": [{"id": "a", "steps": WORK, "budget": budget}]})
@@ -142,7 +144,12 @@ async def test_one_that_fails_fails_the_task_and_keeps_no_other_from_being_carri
 
 async def test_after_a_gate_that_failed_nobody_is_asked_or_handed_work_for_what_no_longer_counts() -> None:
     worker = tools(world_of())
-    began, asked, over, ending = asyncio.Event(), asyncio.Event(), asyncio.Event(), Held(worker, "close", exit_code=0)
+    began, asked, over, ending = (
+        asyncio.Event(),
+        asyncio.Event(),
+        asyncio.Event(),
+        HangingTool(worker, "close", exit_code=0),
+    )
 
     async def wait(_: CallRequest) -> Mapping[str, Any]:
         began.set()
