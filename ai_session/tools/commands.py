@@ -167,6 +167,7 @@ PLUGIN = (
         open_world=True,
         always_load=True,
         resumable=True,
+        reports=True,
     ),
     Tool(
         name="interrupt_command",
@@ -179,5 +180,7 @@ PLUGIN = (
         run=interrupt_command,
         output_schema=RESULT,
         destructive=True,
+        ends_only=True,
+        reports=True,
     ),
 )
