@@ -58,6 +58,6 @@ def _found(group: str) -> tuple[str, ...]:
         path if path.name != "plugin.py" else path.parent
         for root in spec.submodule_search_locations or ()
         for pattern in ("*.py", "*/plugin.py")
-        for path in Path(root, kind).glob(pattern)
+        for path in Path(root, *kind.split(".")).glob(pattern)
     ]
     return tuple(sorted(path.stem for path in found if path.stem != "base" and not path.stem.startswith("_")))

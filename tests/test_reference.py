@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from scripts import chat_view, command_tree
+from scripts import command_tree
 from tests.support.bounds import BOUND_SECONDS
 
 ROOT = Path(__file__).parent.parent
@@ -93,7 +93,3 @@ def test_every_page_is_in_the_site(site: Path) -> None:
 def test_the_site_loads_nothing_from_elsewhere(site: Path) -> None:
     loaded = re.compile(r"""<(?:script|link|img|iframe)[^>]*?(?:src|href)=["']?(https?:)?//[^"'> ]+""")
     assert [path for path in site.rglob("*.html") if loaded.search(path.read_text())] == []
-
-
-def test_the_view_in_a_chat_is_of_the_modules_and_styles_it_is_made_of() -> None:
-    assert chat_view.VIEW.read_text() == chat_view.page(), "run scripts/chat_view.py"

@@ -159,11 +159,7 @@ class Command:
         """Return the output since the last ``read`` or ``expect``."""
         return await self.session.drive(self._reader.read())
 
-    async def expect(
-        self,
-        pattern: str | re.Pattern[str],
-        timeout: float | None = 30.0,
-    ) -> re.Match[str]:
+    async def expect(self, pattern: str | re.Pattern[str], timeout: float | None = 30.0) -> re.Match[str]:
         """Wait for a match after the end of the previous one. Raises NotExpected."""
         return await self.session.drive(self._reader.expect(pattern, timeout))
 

@@ -16,6 +16,7 @@ from ai_session.cli.output import write_error_text, write_text
 
 if TYPE_CHECKING:
     from ai_session.config.settings import Settings
+    from ai_session.http.endpoints.base import MakeEndpoint
     from ai_session.http.server import HttpServer, ListenAddress
 
 NOISY = (
@@ -34,16 +35,16 @@ log = logging.getLogger(__name__)
 def serve(flags: Mapping[str, Any], *, no_auth: bool) -> None:
     """Serve MCP until Ctrl-C or SIGTERM. Raises ConfigInvalid, DaemonUnavailable."""
     from ai_session.config import config
-    from ai_session.http.app import MCP_PATH, application
+    from ai_session.http.endpoints.mcp import MCP_PATH, McpEndpoint
 
     settings = config.load(overrides=flags)
-    run(settings, MCP_PATH, application, lambda address: greeting(address, settings, no_auth=no_auth), no_auth=no_auth)
+    run(settings, MCP_PATH, McpEndpoint, lambda address: greeting(address, settings, no_auth=no_auth), no_auth=no_auth)
 
 
 def run(
     settings: Settings,
     path: str,
-    make: Callable[..., Any],
+    make: MakeEndpoint,
     greet: Callable[[ListenAddress], str],
     *,
     no_auth: bool,

@@ -48,7 +48,7 @@ def serve(
     from agentwire.http.access_token import AccessToken
     from ai_session.cli import http as cli_http
     from ai_session.config import config
-    from ai_session.http.endpoints.rpc_app import RPC_PATH, application
+    from ai_session.http.endpoints.rpc import RPC_PATH, RpcEndpoint
 
     settings = config.load(overrides={"http.host": host, "http.port": port})
     if workspace is not None:
@@ -65,7 +65,7 @@ def serve(
             return json.dumps(facts(address, root, token)) + "\n"
         return greeting(address, root, cli_http.NO_AUTH if token is None else token_note(settings, token))
 
-    make = partial(application, token=token)
+    make = partial(RpcEndpoint, token=token)
     cli_http.run(settings, RPC_PATH, make, greet, no_auth=no_auth, own_calls=True)
 
 

@@ -1,4 +1,4 @@
-"""The HTTP front's application: MCP at /mcp behind its checks, /health, and what signing in needs.
+"""The HTTP front's application: its endpoint behind its checks, /health, and what signing in needs.
 
 The checks of a request have this order, each with its status: can its head be parsed in only one way (400), is the name
 in its Host ours (421), may the page it comes from use us (403), is its content type accepted (415), whose is its token
@@ -9,8 +9,8 @@ token allow it (403, once the gate has recorded the refusal).
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
+from collections.abc import AsyncGenerator, Callable
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
@@ -26,45 +26,19 @@ from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware
 
 from agentwire.http.wire import LOOPBACK_NAMES, Site, host_of
 from ai_session.errors import AiSessionError
-from ai_session.http.endpoints.mcp import ENDPOINT as MCP
-from ai_session.http.gate_client import RemoteGate
-from ai_session.http.guard import INVALID_REQUEST, Asgi, Protected, Receive, Scope, Send, Token, refusal
+from ai_session.http.endpoints.base import Endpoint, Front
+from ai_session.http.endpoints.tokens import Tokens, authentication
+from ai_session.http.guard import INVALID_REQUEST, Asgi, Protected, Receive, Scope, Send, refusal
 from ai_session.system.shares import share
 
 if TYPE_CHECKING:
     from ai_session.config.settings import HttpSettings
-    from ai_session.http.endpoints.mcp import McpHttp
-    from ai_session.http.oauth.access import Access
 
-MCP_PATH = "/mcp"
 HEALTH_PATH = "/health"
-STREAM_PATH = "/sse"
-MESSAGES_PATH = "/messages/"
 HEALTH_SECONDS = 5.0
-HEARTBEAT_SECONDS = 10.0
 PAGES, FORMS = ("/authorize",), ("/authorize", "/token", "/revoke")
 """The paths to which another site may send a person's browser, and those that accept forms."""
 MCP_HEADERS = ("Mcp-Session-Id", "WWW-Authenticate")
-
-
-class Tokens:
-    """Tokens as the SDK verifies them and ``access`` challenges for them."""
-
-    def __init__(self, mcp: McpHttp, access: Access) -> None:
-        self._mcp = mcp
-        self._access = access
-
-    def token(self, scope: Scope) -> Token | None:
-        """Return the verified token of the request, or None."""
-        return self._mcp.token(scope)
-
-    def subject(self, scope: Scope) -> str:
-        """Return the subject the token was issued to."""
-        return self._mcp.subject(scope)
-
-    def insufficient_scope(self, required: str, granted: list[str]) -> str:
-        """Return the value of ``WWW-Authenticate`` that requests the missing scopes."""
-        return self._access.challenges.insufficient_scope(required, granted)
 
 
 class Guard:
@@ -96,87 +70,39 @@ class Application:
             end()
 
 
-def application(
-    settings: HttpSettings,
-    host: str,
-    base_url: str,
-    gate: RemoteGate,
-    access: Access | None,
-    heartbeat_seconds: float = HEARTBEAT_SECONDS,
-    registry: Any | None = None,
-) -> Application:
-    """Return the application of a front that listens on ``host`` and is reached at ``base_url``.
-
-    A ``registry`` of the SDK is served instead of the gate's tools. Without ``access``, no sign-in is required.
-    """
-    endpoint = MCP.endpoint(
-        gate,
-        max_body_bytes=settings.max_body_bytes,
-        max_sessions=settings.max_connections,
-        sessions_of_one=share(settings.max_connections, settings.max_user_sessions),
-        messages_path=MESSAGES_PATH,
-        heartbeat_seconds=heartbeat_seconds,
-        registry=registry,
-    )
-    protected = protection(settings, access)
-    streamable = protected(endpoint.streamable)
-    routes = [Route(MCP_PATH, streamable)]
-    if settings.legacy_sse:
-        routes.append(Route(STREAM_PATH, protected(endpoint.stream), methods=["GET"]))
-        routes.append(Route(MESSAGES_PATH, protected(endpoint.messages), methods=["POST"]))
-    app = with_front(settings, host, base_url, gate, access, routes, endpoint.run)
-    return Application(app, (endpoint.leave, streamable.leave))
-
-
-def protection(
-    settings: HttpSettings, access: Access | None, advice: str = "sign in first"
-) -> Callable[[Asgi], Protected]:
-    """Return a function that puts an application behind the checks of its requests."""
-    tokens = Tokens(MCP, access) if access else None
-
-    def protected(app: Asgi) -> Protected:
-        return Protected(app, tokens, share(settings.max_connections, settings.max_requests), advice)
-
-    return protected
-
-
-def with_front(
-    settings: HttpSettings,
-    host: str,
-    base_url: str,
-    gate: RemoteGate,
-    access: Access | None,
-    routes: Sequence[Route],
-    run: Callable[[], AbstractAsyncContextManager[None]] = nullcontext,
-    first: Sequence[Middleware] = (),
-) -> Any:
-    """Return ``routes`` with everything else a front has: host checks, /health, sign-in. They are served while ``run``
-    is entered; ``first`` handles requests after the guard and before their tokens are verified."""
+def application(front: Front, endpoint: Endpoint) -> Application:
+    """Return the application of a front: what ``endpoint`` serves behind the checks of its requests, /health, and what
+    signing in needs."""
+    settings, access = front.settings, front.access
 
     async def health(request: Request) -> Response:
         try:
             async with asyncio.timeout(HEALTH_SECONDS):
-                await gate.started()
+                await front.gate.started()
         except (AiSessionError, TimeoutError):
             return JSONResponse({"status": "unavailable"}, 503)
         return JSONResponse({"status": "ok"})
 
     @asynccontextmanager
     async def lifespan(app: Starlette) -> AsyncGenerator[None]:
-        async with run():
+        async with endpoint.run():
             yield
 
+    tokens = Tokens(access) if access else None
+    most = share(settings.max_connections, settings.max_requests)
+    protected = [(one, Protected(one.app, tokens, most, endpoint.advice)) for one in endpoint.paths]
+    routes = [Route(one.path, app, methods=list(one.methods) or None) for one, app in protected]
     own = [*(access.routes if access else ()), Route(HEALTH_PATH, health, methods=["GET"])]
-    middleware = [Middleware(Guard, site=site_of(settings, host, base_url)), *for_pages(settings), *first]
+    site = site_of(settings, front.host, front.base_url)
+    middleware = [Middleware(Guard, site=site), *for_pages(settings), *endpoint.middleware]
     if access:
-        authentication = MCP.authentication(access)
-        middleware.append(Middleware(AuthenticationMiddleware, backend=authentication))
+        middleware.append(Middleware(AuthenticationMiddleware, backend=authentication(access)))
     app: Any = Starlette(routes=[*own, *routes], middleware=middleware, lifespan=lifespan)
     if access:
         app = access.with_challenges(app)
     if settings.trusted_proxies:
         app = ProxyHeadersMiddleware(app, list(settings.trusted_proxies))
-    return app
+    return Application(app, (endpoint.leave, *(app.leave for _, app in protected)))
 
 
 def for_pages(settings: HttpSettings) -> list[Middleware]:

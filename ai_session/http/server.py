@@ -17,8 +17,10 @@ from agentwire.http.connections import MAX_HEAD_BYTES
 from agentwire.http.listening import SignalledServer, open_listener
 from agentwire.system.peers import is_loopback
 from ai_session.errors import ConfigInvalid, DaemonUnavailable
-from ai_session.http.app import MCP_PATH, Application, application
+from ai_session.http.app import Application, application
 from ai_session.http.connections import KEEP_ALIVE_SECONDS, ConnectionLimiter, LimitedProtocol, raise_limits
+from ai_session.http.endpoints.base import Front, MakeEndpoint
+from ai_session.http.endpoints.mcp import MCP_PATH, McpEndpoint
 from ai_session.http.gate_client import RemoteGate
 
 if TYPE_CHECKING:
@@ -151,7 +153,7 @@ async def serve(
     address: ListenAddress,
     get_access: GetAccess | None,
     ready: Callable[[HttpServer], None],
-    make: Callable[..., Application] = application,
+    make: MakeEndpoint = McpEndpoint,
     *,
     own_calls: bool = False,
 ) -> None:
@@ -165,15 +167,14 @@ async def serve(
     access = await asyncio.to_thread(get_access, address.base_url) if get_access else None
     try:
         await gate.started()
-        front = HttpServer(
-            make(settings, address.host, address.base_url, gate, access), address, ConnectionLimiter(limit)
-        )
-        serving = asyncio.create_task(front.serve())
-        listening = asyncio.create_task(front.listening.wait())
+        front = Front(settings, address.host, address.base_url, gate, access)
+        server = HttpServer(application(front, make(front)), address, ConnectionLimiter(limit))
+        serving = asyncio.create_task(server.serve())
+        listening = asyncio.create_task(server.listening.wait())
         await asyncio.wait({serving, listening}, return_when=asyncio.FIRST_COMPLETED)
         listening.cancel()
-        if front.started:
-            ready(front)
+        if server.started:
+            ready(server)
         await serving
     finally:
         address.listener.close()

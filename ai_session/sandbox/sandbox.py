@@ -12,7 +12,7 @@ import json
 import os
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 from weakref import WeakValueDictionary
@@ -60,21 +60,14 @@ SURVEYS = 3
 """The attempts at a survey: another box that ends meanwhile may remove its placeholders."""
 
 
-@dataclass(frozen=True, slots=True)
-class PreparedSandbox:
-    """A box that is ready to be entered: start ``(*argv, *command)`` with ``env``, and the command runs inside.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Protected:
+    """The outcome of protecting a workspace.
 
-    With ``info_path`` the box is blocked until ``block_path``, a FIFO, is written to; ``info_path`` (JSON) names
-    bubblewrap's child. ``notes`` say what is weaker than usual and ``unprotected`` what of the workspace is not
-    protected, each in one line for a person. ``introduction`` is to be shown once.
+    ``unprotected`` says what of it is not protected, each in one line for a person. ``introduction`` is to be shown
+    once.
     """
 
-    argv: tuple[str, ...]
-    level: SandboxLevel
-    env: Mapping[str, str]
-    info_path: str = ""
-    block_path: str = ""
-    notes: tuple[str, ...] = ()
     unprotected: tuple[str, ...] = ()
     introduction: str = ""
     workspace: Workspace | None = None
@@ -85,6 +78,22 @@ class PreparedSandbox:
     """The paths protected in the box, and how: see guard.py."""
     later: tuple[tuple[str, str], ...] = ()
     """Those of them that are to be protected while the box is blocked."""
+
+
+@dataclass(frozen=True, slots=True)
+class PreparedSandbox(Protected):
+    """A box that is ready to be entered: start ``(*argv, *command)`` with ``env``, and the command runs inside.
+
+    With ``info_path`` the box is blocked until ``block_path``, a FIFO, is written to; ``info_path`` (JSON) names
+    bubblewrap's child. ``notes`` say what is weaker than usual, each in one line for a person.
+    """
+
+    argv: tuple[str, ...]
+    level: SandboxLevel
+    env: Mapping[str, str]
+    info_path: str = ""
+    block_path: str = ""
+    notes: tuple[str, ...] = ()
     release: Callable[[], None] = field(default=lambda: None)
     """Removes what was put into the workspace for this box. May be called twice."""
 
@@ -95,23 +104,11 @@ class Wanted:
 
     profile: SandboxProfile
     directory: Path
-    readable: Sequence[str] = ()
-    writable: Sequence[str] = ()
-    env: Mapping[str, str] = field(default_factory=dict[str, str])
-    die_with_parent: bool = False
-    watched: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Protected:
-    """The outcome of protecting a workspace; the fields are those of ``PreparedSandbox``."""
-
-    unprotected: tuple[str, ...] = ()
-    introduction: str = ""
-    workspace: Workspace | None = None
-    known: Found = field(default_factory=Found)
-    guarded: tuple[tuple[str, str], ...] = ()
-    later: tuple[tuple[str, str], ...] = ()
+    readable: Sequence[str]
+    writable: Sequence[str]
+    env: Mapping[str, str]
+    die_with_parent: bool
+    watched: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -387,12 +384,7 @@ class Sandbox:
             info,
             block,
             tuple(notes),
-            protection.unprotected,
-            protection.introduction,
-            protection.workspace,
-            protection.known,
-            protection.guarded,
-            protection.later,
+            **{one.name: getattr(protection, one.name) for one in fields(protection)},
         )
         return boxed, sources, notice
 
@@ -424,7 +416,7 @@ class Sandbox:
         first = found[0]
         if profile.name != "workspace":
             plan.protect(one := secrets(first, most=MOST_ALONE))
-            return Protected(describe(one))
+            return Protected(unprotected=describe(one))
         if wanted.watched:
             first.hold()
         try:
@@ -450,12 +442,12 @@ class Sandbox:
                 plan.protect(replace(one, read_only=(*one.read_only, *(p.path for p in one.placeholders))))
         first.open_to_writing(one.path for one in surveys[0].unprotected)
         return Protected(
-            tuple(line for one in surveys for line in describe(one)),
-            self._introduce(first, surveys[0]),
-            first,
-            found_in(first),
-            tuple(guard for survey in surveys for guard in survey.guards()),
-            tuple(later),
+            unprotected=tuple(line for one in surveys for line in describe(one)),
+            introduction=self._introduce(first, surveys[0]),
+            workspace=first,
+            known=found_in(first),
+            guarded=tuple(guard for survey in surveys for guard in survey.guards()),
+            later=tuple(later),
         )
 
     def _put_placeholders(self, workspace: Workspace, found: Sequence[Protection], directory: Path) -> list[Protection]:

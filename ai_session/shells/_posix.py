@@ -21,6 +21,7 @@ from ai_session.shells.base import (
     prepare_out,
     probe,
     quote,
+    redirections,
     replace,
     title_of,
     undated,
@@ -100,10 +101,7 @@ class PosixShell:
         text = quote(command.text + ("\n\n" if command.text.endswith("\\") else "\n"))
         limits = "ulimit" in command.text
         text += ('"${__ais_K% 2>*}"' if limits else '"$__ais_K"') if command.sound else ""
-        if command.stdin_path:
-            text += f" <{quote(command.stdin_path)}"
-        if command.stderr_path:
-            text += f" 2>|{quote(command.stderr_path)}"
+        text += redirections(command)
         title = title_of(command)
         status = 0 if "e" in command.flags else code
         begin = f"{{ \\__ais_b {command.seq} {status} {quote(title)}; }} 2>/dev/null||{{ __ais_r=; \\return 1; }}"

@@ -259,6 +259,12 @@ def quote(text: str) -> str:
     return "'" + text.replace("'", "'\\''") + "'"
 
 
+def redirections(command: CommandText) -> str:
+    """Return the redirections of ``command`` to its files, for a shell of the Bourne family."""
+    stdin = f" <{quote(command.stdin_path)}" if command.stdin_path else ""
+    return stdin + (f" 2>|{quote(command.stderr_path)}" if command.stderr_path else "")
+
+
 def checked(directory: Path, command: CommandText, run: str) -> str:
     """Return ``run`` for a bash, preceded by a check, if ``command`` wants it, by another bash that it is complete."""
     if not command.check:

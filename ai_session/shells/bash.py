@@ -17,6 +17,7 @@ from ai_session.shells.base import (
     prepare_out,
     probe,
     quote,
+    redirections,
     replace,
     title_of,
     undated,
@@ -91,8 +92,7 @@ class Bash:
         flags, code = command.flags, command.last_exit_code & 255
         # eval fails on a text that ends with a backslash.
         text = command.text + ("\n\n" if command.text.endswith("\\") else "\n")
-        redirections = f" <{quote(command.stdin_path)}" if command.stdin_path else ""
-        redirections += f" 2>|{quote(command.stderr_path)}" if command.stderr_path else ""
+        files = redirections(command)
         title = title_of(command)
         traps = "\\__ais_t" if "trap" in text or "source" in text or ". " in text else ""
         # No reserved word is used where aliases are expanded, because any of them may be an alias.
@@ -105,12 +105,12 @@ class Bash:
             replace(directory / "text", command.text + "\n")
             errors = f" 2>|{quote(command.stderr_path)}" if command.stderr_path else ""
             look = f"__ais_J= __ais_w={evaluated};\\__ais_look {quote(str(directory))}/text{errors};"
-            evaluated, redirections = '"$__ais_w"', redirections.replace(" 2>|", " 2>>")
+            evaluated, files = '"$__ais_w"', files.replace(" 2>|", " 2>>")
         # If the text must not be evaluated, the guard divides by zero, which ends the line before anything is expanded.
-        guarded = f'"${{__ais_z:1/(__ais_r=={command.seq}),__ais_i}}"{evaluated}{redirections}'
+        guarded = f'"${{__ais_z:1/(__ais_r=={command.seq}),__ais_i}}"{evaluated}{files}'
         as_typed = command.as_typed or traced == "x" or SEES_ITSELF.search(text)
         # bash finds no here-document in an alias, and an incomplete text would continue with what is typed.
-        if as_typed and command.sound and "v" not in traced and not DOCUMENT.search(text) and not redirections:
+        if as_typed and command.sound and "v" not in traced and not DOCUMENT.search(text) and not files:
             run = f"{command.seq} {code} {quote(title)} '{traced}' '{traps}' {quote(begun)}"
             lines += [
                 *(["\\__ais_off" if command.again else "{ \\__ais_off; } 2>/dev/null"] if traced else []),

@@ -17,6 +17,7 @@ from ai_session.shells.base import (
     prepare_out,
     probe,
     quote,
+    redirections,
     replace,
     title_of,
     undated,
@@ -91,10 +92,7 @@ class Zsh:
         code = command.last_exit_code & 255
         text = command.text + ("\n\n" if command.text.endswith("\\") else "\n")
         text = on_one_line(text + (KEEP if command.sound else ""))
-        if command.stdin_path:
-            text += f" <{quote(command.stdin_path)}"
-        if command.stderr_path:
-            text += f" 2>|{quote(command.stderr_path)}"
+        text += redirections(command)
         title = title_of(command)
         # The line is run as an alias. If the shell does not expand it, the command is given again without one.
         own_line = (

@@ -12,7 +12,6 @@ import json
 import os
 import select
 import signal
-import socket
 import subprocess
 import sys
 import threading
@@ -20,7 +19,7 @@ import time
 from collections.abc import Iterator, Mapping
 from typing import IO, Any, NoReturn
 
-from ccswarm.bridge.relay import PATIENCE_SECONDS, POLL_SECONDS, READ_BYTES, VARIABLE, TaskOver, dial
+from ccswarm.bridge.relay import PATIENCE_SECONDS, POLL_SECONDS, READ_BYTES, VARIABLE, Guest, TaskOver, dial
 
 GRACE_SECONDS = 5.0
 MOST_STORED_BYTES = 8 << 20
@@ -41,15 +40,12 @@ def main(environ: Mapping[str, str]) -> NoReturn:
         sys.exit(UNREACHABLE)
 
 
-class Keeper:
+class Keeper(Guest):
     """One start of one program."""
 
     def __init__(self, environ: Mapping[str, str]) -> None:
+        super().__init__(environ.get(VARIABLE, ""))
         self._environ = dict(environ)
-        self._guest = self._environ.get(VARIABLE, "")
-        self._link: socket.socket | None = None
-        self._lost_at = time.monotonic()
-        self._received = b""
         self._lines: list[bytes] = []
         self._stored_bytes = 0
         self._partial_line = b""
@@ -203,13 +199,7 @@ class Keeper:
             self._send(line)
 
     def _read_bridge(self) -> None:
-        assert self._link
-        try:
-            chunk = self._link.recv(READ_BYTES)
-        except OSError:
-            chunk = b""
-        if not chunk:
-            self._disconnect()
+        if not (chunk := self._read_link()):
             return
         *lines, self._received = (self._received + chunk).split(b"\n")
         if any(json.loads(line).get("over") for line in lines):
@@ -230,20 +220,6 @@ class Keeper:
         if self._child:
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(self._child.pid, number)
-
-    def _send(self, line: bytes) -> None:
-        if self._link:
-            try:
-                self._link.sendall(line + b"\n")
-            except OSError:
-                self._disconnect()
-
-    def _disconnect(self) -> None:
-        if self._link:
-            self._link.close()
-        self._link = None
-        self._received = b""
-        self._lost_at = time.monotonic()
 
     def _write(self, chunk: bytes, fd: int) -> None:
         with contextlib.suppress(OSError):

@@ -75,22 +75,54 @@ def dial(guest: str, **hello: Any) -> tuple[socket.socket, dict[str, Any], bytes
     return link, facts, rest
 
 
-class Relay:
-    """A relay between the descriptors ``source`` and ``target`` and the bridge. ``guest`` is the value of VARIABLE."""
+class Guest:
+    """One end of a connection to the bridge, which is lost with a worker. ``guest`` is the value of VARIABLE."""
+
+    def __init__(self, guest: str) -> None:
+        self._guest = guest
+        self._link: socket.socket | None = None
+        self._lost_at = time.monotonic()
+        self._received = b""
+
+    def _read_link(self) -> bytes:
+        """Return what has arrived, nothing if the connection is lost."""
+        assert self._link
+        try:
+            chunk = self._link.recv(READ_BYTES)
+        except OSError:
+            chunk = b""
+        if not chunk:
+            self._disconnect()
+        return chunk
+
+    def _send(self, line: bytes) -> None:
+        if self._link:
+            try:
+                self._link.sendall(line + b"\n")
+            except OSError:
+                self._disconnect()
+
+    def _disconnect(self) -> None:
+        if self._link:
+            self._link.close()
+        self._link = None
+        self._received = b""
+        self._lost_at = time.monotonic()
+
+
+class Relay(Guest):
+    """A relay between the descriptors ``source`` and ``target`` and the bridge."""
 
     def __init__(self, guest: str, source: int, target: int) -> None:
-        self._guest = guest
+        super().__init__(guest)
         self._source = source
         self._target = target
         self._name = secrets.token_hex(4)
-        self._link: socket.socket | None = None
-        self._lost_at = time.monotonic()
         self._waiting: dict[Any, bytes] = {}
         """The requests without an answer, in order."""
         self._handshake: list[tuple[Any, bytes]] = []
         """The handshake, which a new bridge needs again."""
         self._read = b""
-        self._received = b""
 
     def run(self) -> None:
         """Relay until ``source`` ends. Raises TaskOver."""
@@ -102,8 +134,8 @@ class Relay:
             if self._link:
                 ready.register(self._link, select.POLLIN)
             fds = {fd for fd, _ in ready.poll(None if self._link else POLL_SECONDS * 1000)}
-            if self._link and self._link.fileno() in fds:
-                self._from_bridge()
+            if self._link and self._link.fileno() in fds and (chunk := self._read_link()):
+                self._receive(chunk)
             if self._source in fds and not self._from_program():
                 if self._link:
                     self._link.close()
@@ -145,17 +177,6 @@ class Relay:
             self._send(line)
         return bool(chunk)
 
-    def _from_bridge(self) -> None:
-        assert self._link
-        try:
-            chunk = self._link.recv(READ_BYTES)
-        except OSError:
-            chunk = b""
-        if chunk:
-            self._receive(chunk)
-        else:
-            self._disconnect()
-
     def _receive(self, chunk: bytes) -> None:
         *lines, self._received = (self._received + chunk).split(b"\n")
         for line in lines:
@@ -166,20 +187,6 @@ class Relay:
                     continue  # a repeated answer to the handshake
                 del self._waiting[number]
             self._write(line)
-
-    def _send(self, line: bytes) -> None:
-        if self._link:
-            try:
-                self._link.sendall(line + b"\n")
-            except OSError:
-                self._disconnect()
-
-    def _disconnect(self) -> None:
-        if self._link:
-            self._link.close()
-        self._link = None
-        self._received = b""
-        self._lost_at = time.monotonic()
 
     def _answer(self, number: Any, why: str) -> None:
         error = {"code": -32000, "message": why}

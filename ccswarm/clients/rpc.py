@@ -50,6 +50,9 @@ class RpcToolClient:
     """The client of one server. Implements ``ToolClient`` and ``Unlisted``. ``meta`` of a call is not sent."""
 
     def __init__(self, settings: ServerSettings, *, env: Mapping[str, str]) -> None:
+        self.name = settings.name
+        self.problem = ""
+        self.about = ""
         self._settings = settings
         self._env = env
         self._scrubber = SecretScrubber()
@@ -58,19 +61,6 @@ class RpcToolClient:
         self._tools: tuple[ToolInfo, ...] | None = None
         self._lists = False
         self._closed = False
-        self._problem = ""
-
-    @property
-    def name(self) -> str:
-        return self._settings.name
-
-    @property
-    def problem(self) -> str:
-        return self._problem
-
-    @property
-    def about(self) -> str:
-        return ""
 
     @property
     def notes(self) -> Sequence[str]:
@@ -140,9 +130,9 @@ class RpcToolClient:
         except (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.UnsupportedProtocol, httpx2.InvalidURL) as error:
             raise self._unavailable(f"cannot be reached: {_error_message(error)}") from None
         except httpx2.TransportError as error:
-            self._problem = f"server {self.name} did not answer: {_error_message(error)}"
-            raise ServerLost(f"while {method} was called, {self._problem}", suggestion=UNKNOWN_EFFECT) from None
-        self._problem = ""
+            self.problem = f"server {self.name} did not answer: {_error_message(error)}"
+            raise ServerLost(f"while {method} was called, {self.problem}", suggestion=UNKNOWN_EFFECT) from None
+        self.problem = ""
         return self._result(method, response.status_code, answer)
 
     async def _read(self, response: httpx2.Response) -> bytes:
@@ -215,8 +205,8 @@ class RpcToolClient:
         return [ToolInfo(self.name, name) for name in names if self._settings.tools.sees(name)]
 
     def _unavailable(self, what: str) -> ServerUnavailable:
-        self._problem = f"server {self.name} {what}"
-        return ServerUnavailable(self._problem, suggestion=f"check that {self._settings.url} is up")
+        self.problem = f"server {self.name} {what}"
+        return ServerUnavailable(self.problem, suggestion=f"check that {self._settings.url} is up")
 
 
 def _refuse(name: str) -> NoReturn:

@@ -12,7 +12,7 @@ import socket
 import sys
 import warnings
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from ai_session import __version__
 from ai_session.client import relay
@@ -20,6 +20,9 @@ from ai_session.config.settings import HttpSettings
 from ai_session.daemon.host import HELLO_BYTES, listen, parse_hello
 from ai_session.http.app import application
 from ai_session.http.connections import ConnectionLimiter
+from ai_session.http.endpoints.base import Front
+from ai_session.http.endpoints.mcp import McpEndpoint
+from ai_session.http.gate_client import RemoteGate
 from ai_session.http.server import HttpServer, bind
 from ai_session.models import Principal
 from ai_session.servers.base import Connection
@@ -93,13 +96,14 @@ async def stdio() -> None:
 async def http() -> None:
     settings = HttpSettings(port=0)
     location = bind(settings, authenticated=False)
-    app = application(settings, location.host, location.base_url, NoGate(), None, registry=make_server())
-    front = HttpServer(app, location, ConnectionLimiter(settings.max_connections))
-    serving = asyncio.create_task(front.serve())
-    await front.listening.wait()
+    front = Front(settings, location.host, location.base_url, cast(RemoteGate, NoGate()), None)
+    app = application(front, McpEndpoint(front, registry=make_server()))
+    server = HttpServer(app, location, ConnectionLimiter(settings.max_connections))
+    serving = asyncio.create_task(server.serve())
+    await server.listening.wait()
     say(location.listener.getsockname()[1])
     await until_input_ends()
-    front.stop()
+    server.stop()
     await serving
     location.listener.close()
 

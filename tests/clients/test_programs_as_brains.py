@@ -19,7 +19,7 @@ from tests.ccswarm.support.cli_swarms import CliWorker
 from tests.ccswarm.support.guest_terminals import Terminals
 from tests.ccswarm.support.model_servers import ModelServer
 from tests.ccswarm.support.model_servers_script import Asked, Reply, Turn, answers
-from tests.ccswarm.support.swarms import settings
+from tests.ccswarm.support.swarms import Hanging, settings
 from tests.clients.node import program
 from tests.conftest import environment, processes
 
@@ -145,12 +145,7 @@ async def test_no_key_is_named(name: str, home: Path) -> None:
 
 
 async def test_it_is_killed_in_a_call_and_goes_on(name: str, home: Path) -> None:
-    going = asyncio.Event()
-
-    async def hang(_: CallRequest) -> Mapping[str, Any]:
-        going.set()
-        await asyncio.Event().wait()
-        raise AssertionError
+    hang = Hanging()
 
     def prompted(asked: Asked) -> Reply:
         assert "Of these calls nobody knows what came of them: srv.hang" in asked.whole_text
@@ -160,7 +155,7 @@ async def test_it_is_killed_in_a_call_and_goes_on(name: str, home: Path) -> None
         cli.worker.tool("srv.hang", hang)
         async with cli.worker.working(), asyncio.timeout(SECONDS):
             await cli.worker.swarm.submit(settings(plan(name, server.url)), "run_1", "/project")
-            await going.wait()
+            await hang.called.wait()
             (process,) = cli.terminals.running.values()
             os.killpg(process.pid, signal.SIGKILL)
             task = (await cli.worker.engine.wait("run_1")).result["tasks"]["main"]

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.ccswarm.support.a2a_standard_server import Wire, connected, served
+from tests.ccswarm.support.a2a_standard_server import Wire, served
 from tests.ccswarm.support.runs import RunVerbs
 from tests.together.support.swarms import QUICK, ROOT, open_swarm_home
 
@@ -51,7 +51,7 @@ def test_the_conversation_is_as_the_page_has_it(homes: Path) -> None:
     assert len(CONVERSATIONS) == 2
     with open_swarm_home(homes, QUICK + configuration.replace(COMMAND, ours), UNBOXED) as swarm_home:
         words = ("--config", str(swarm_home.file), "--workspace", str(swarm_home.project))
-        with served(RunVerbs(swarm_home.home), *words) as server, connected(server.port) as wire:
+        with served(RunVerbs(swarm_home.home), *words) as server, Wire(server.port) as wire:
             for conversation in CONVERSATIONS:
                 for exchange in re.findall(r"^> .*\n(?:< .*\n)+", conversation, re.MULTILINE):
                     asked, *reported = exchange.splitlines()

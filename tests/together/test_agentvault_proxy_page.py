@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from tests.ccswarm.support.a2a_standard_server import served
-from tests.ccswarm.support.a2a_vault_server import IDS, JSON, Vault, client
+from tests.ccswarm.support.a2a_vault_server import IDS, JSON, Vault
 from tests.ccswarm.support.runs import RunVerbs
 from tests.together.support.swarms import AI_SESSION, QUICK, ROOT, open_swarm_home
 from tests.together.support.tool_servers import tool_server
@@ -59,7 +59,7 @@ def test_the_conversation_is_as_the_page_has_it(homes: Path) -> None:
             ours: dict[str, str] = {}  # by the server's ids the page's
             with (
                 served(RunVerbs(swarm_home.home), *words, MCP_SERVER_MAP=servers) as server,
-                client(server.port) as vault,
+                Vault(server.port) as vault,
             ):
                 for exchange in re.findall(r"^> .*\n(?:< .*\n)*", conversation, re.MULTILINE):
                     asked, *reported = exchange.splitlines()
@@ -76,7 +76,7 @@ def test_what_one_task_opens_the_next_one_finds(homes: Path) -> None:
     agent = '[[agents]]\nname = "proxy"\ngrants = ["ai-session.*"]\n'
     with open_swarm_home(homes, QUICK + AI_SESSION + agent, UNBOXED) as swarm_home:
         words = ("--config", str(swarm_home.file), "--workspace", str(swarm_home.project))
-        with served(RunVerbs(swarm_home.home), *words) as server, client(server.port) as vault:
+        with served(RunVerbs(swarm_home.home), *words) as server, Vault(server.port) as vault:
             opened = vault.said("ai-session", "create_session", name="w")["mcp_result"]["structuredContent"]
             session = opened["session_id"]
             vault.said("ai-session", "execute_command", session_id=session, command="X=42")

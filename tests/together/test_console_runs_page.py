@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.ai_session.support.asking import ABOUT_DEPLOYS
 from tests.ai_session.support.consoles import Console, console
 from tests.ai_session.support.mcp_client import living_in, stop_daemons
 from tests.conftest import UNBOXED, client_environment, environment, new_home
@@ -35,18 +36,6 @@ def browser() -> Iterator[Browser]:
         yield browser
 
 
-ASKS = """
-[[policy.rules]]
-id = "deploys"
-decision = "ask"
-commands = ["deploy *"]
-[[policy.rules]]
-id = "others"
-decision = "allow"
-tools = ["*"]
-"""
-
-
 @contextmanager
 def living(homes: Path, rules: str = "") -> Generator[Path]:
     """A home with a daemon whose policy has these rules."""
@@ -66,7 +55,7 @@ def daemon_home(homes: Path) -> Iterator[Path]:
 @pytest.fixture
 def asking_house(homes: Path) -> Iterator[Path]:
     """Where ai-session asks about each deploy."""
-    with living(homes, ASKS) as home:
+    with living(homes, ABOUT_DEPLOYS) as home:
         yield home
 
 

@@ -14,7 +14,7 @@ import pexpect
 import pytest
 
 from tests.ccswarm.support.runs import RunVerbs
-from tests.ccswarm.support.visionflow_server import connected, served
+from tests.ccswarm.support.visionflow_server import Wire, served
 from tests.conftest import UNBOXED
 from tests.support import forked
 from tests.support.bounds import BOUND_SECONDS
@@ -63,7 +63,7 @@ def test_the_documents_configuration_does_something_true(swarm_home: SwarmHome) 
 @pytest.mark.torture
 def test_every_type_of_the_document_joins_and_does_the_task(swarm_home: SwarmHome) -> None:
     words = ("--config", str(swarm_home.project / "ccswarm.toml"), "--workspace", str(swarm_home.project))
-    with served(RunVerbs(swarm_home.home), *words) as server, connected(server.port) as wire:
+    with served(RunVerbs(swarm_home.home), *words) as server, Wire(server.port) as wire:
         swarm = wire.ask("swarm_init", topology="hierarchical", maxAgents=10, strategy="adaptive")["swarmId"]
         for kind in ("researcher", "coder", "analyst", "optimizer", "coordinator"):
             joined = wire.ask("agent_spawn", swarmId=swarm, type=kind, capabilities=["analysis", "synthesis"])

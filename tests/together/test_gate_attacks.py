@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from ccswarm.journal.writer import read
-from tests.ccswarm.support.a2a_standard_server import connected, plan_message, served
+from tests.ccswarm.support.a2a_standard_server import Wire, plan_message, served
 from tests.ccswarm.support.guest_client import guest, words
 from tests.ccswarm.support.llm_agents import finish, reply
 from tests.ccswarm.support.mcp_server_process import serving
@@ -160,7 +160,7 @@ def test_by_a_client_of_the_mcp_server(swarm_home: SwarmHome, gates: str) -> Non
 
 @pytest.mark.parametrize("gates", first(GATES, "tool"))
 def test_by_a_client_of_a2a(swarm_home: SwarmHome, verbs: RunVerbs, gates: str) -> None:
-    with served(verbs, *where(swarm_home)) as process, connected(process.port) as wire:
+    with served(verbs, *where(swarm_home)) as process, Wire(process.port) as wire:
         fault = wire.fault("SendMessage", message=plan_message({"tasks": [hidden(GATES[gates])]}))
         refusal(json.dumps(fault), gates)
     unharmed(swarm_home)

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from tests.ccswarm.support.runs import RunVerbs
-from tests.ccswarm.support.visionflow_server import Served, Wire, connected, served
+from tests.ccswarm.support.visionflow_server import Served, Wire, served
 from tests.conftest import processes
 from tests.together.support.swarms import AI_SESSION, QUICK, SwarmHome, open_swarm_home
 
@@ -55,7 +55,7 @@ def swarm_home(homes: Path) -> Iterator[SwarmHome]:
 @contextmanager
 def serving(swarm_home: SwarmHome) -> Iterator[tuple[Served, Wire]]:
     words = ("--config", str(swarm_home.file), "--workspace", str(swarm_home.project))
-    with served(RunVerbs(swarm_home.home), *words) as server, connected(server.port) as wire:
+    with served(RunVerbs(swarm_home.home), *words) as server, Wire(server.port) as wire:
         yield server, wire
 
 

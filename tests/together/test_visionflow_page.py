@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.ccswarm.support.runs import RunVerbs
-from tests.ccswarm.support.visionflow_server import connected, served
+from tests.ccswarm.support.visionflow_server import Wire, served
 from tests.together.support.swarms import QUICK, ROOT, open_swarm_home
 
 PAGE = (ROOT / "docs/protocols/visionflow.md").read_text()
@@ -34,7 +34,7 @@ def test_the_conversation_is_as_the_page_has_it(homes: Path) -> None:
     known: dict[str, str] = {}
     with open_swarm_home(homes, QUICK + configuration.replace(COMMAND, ours), UNBOXED) as swarm_home:
         words = ("--config", str(swarm_home.file), "--workspace", str(swarm_home.project))
-        with served(RunVerbs(swarm_home.home), *words) as server, connected(server.port) as wire:
+        with served(RunVerbs(swarm_home.home), *words) as server, Wire(server.port) as wire:
             for conversation in CONVERSATIONS:
                 lines = conversation.splitlines()
                 for said, answered in zip(lines[::2], lines[1::2], strict=True):

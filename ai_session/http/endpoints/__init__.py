@@ -1,1 +1,1 @@
-"""What the front serves: MCP over Streamable HTTP, and JSON-RPC."""
+"""Extension point: what a front serves. MCP over Streamable HTTP, and JSON-RPC."""

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import os
-from collections.abc import AsyncGenerator, Collection, Coroutine, MutableMapping
+from collections.abc import AsyncGenerator, Collection, Coroutine
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from mcp.server.auth.middleware.bearer_auth import AuthenticatedUser, BearerAuthBackend
-from mcp.server.auth.provider import AccessToken
 from mcp.server.context import CallNext, HandlerResult, ServerRequestContext
 from mcp.server.lowlevel import Server
 from mcp.server.runner import serve_loop
@@ -22,20 +19,21 @@ from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
 from ai_session.errors import InsufficientScope
 from ai_session.gate.api import Asker, GateApi, Watched
+from ai_session.http.endpoints.base import Front, ServedPath
 from ai_session.http.endpoints.mcp_sessions import Shares
-from ai_session.http.gate_client import RemoteGate
-from ai_session.http.guard import Exchange, MissingScope
-from ai_session.models import ChangeKind, Principal, ToolCall, ToolResult
+from ai_session.http.endpoints.tokens import principal_of, subject_of
+from ai_session.http.guard import Exchange, MissingScope, Scope
+from ai_session.models import ChangeKind, ToolCall, ToolResult
 from ai_session.servers.mcp.caller import Caller, Stream
 from ai_session.servers.mcp.conversation import LISTEN
 from ai_session.servers.mcp.dispatch import make_server
+from ai_session.system.shares import share
 
-if TYPE_CHECKING:
-    from ai_session.http.oauth.access import Access
-
-Scope = MutableMapping[str, Any]
-
+MCP_PATH = "/mcp"
+STREAM_PATH = "/sse"
+MESSAGES_PATH = "/messages/"
 IDLE_SECONDS = 1800.0
+HEARTBEAT_SECONDS = 10.0
 
 
 class Callers:
@@ -105,32 +103,17 @@ class RequestCaller(Caller):
         self.exchange.missing = MissingScope(scope, self.request_id, message)
 
 
-def principal_of(scope: Scope, client: str) -> Principal:
-    """Return the principal for whom the request's token was issued."""
-    user = scope.get("user")
-    if not isinstance(user, AuthenticatedUser):
-        return Principal("mcp", os.getuid(), os.getpid(), client)
-    token = user.access_token
-    subject = token.subject or token.client_id
-    return Principal("mcp", os.getuid(), os.getpid(), client, subject=subject, scopes=frozenset(token.scopes))
+class McpEndpoint:
+    """MCP over HTTP. Implements ``Endpoint``. A ``registry`` is served instead of the gate's tools."""
 
-
-class Endpoint:
-    """MCP over HTTP: ASGI applications, which serve while ``run`` is entered. ``gate`` is a RemoteGate; a ``registry``
-    is served instead of its tools."""
+    advice = "sign in first"
+    middleware = ()
 
     def __init__(
-        self,
-        gate: RemoteGate,
-        *,
-        max_body_bytes: int,
-        max_sessions: int,
-        sessions_of_one: int,
-        messages_path: str,
-        heartbeat_seconds: float,
-        registry: Server[Any] | None = None,
+        self, front: Front, *, heartbeat_seconds: float = HEARTBEAT_SECONDS, registry: Server[Any] | None = None
     ) -> None:
-        self._callers = Callers(gate)
+        settings = front.settings
+        self._callers = Callers(front.gate)
         self._server: Server[Any] = registry or make_server(self._lifespan)
         self._server.middleware.append(partial(heartbeat, heartbeat_seconds))
         if registry is None:
@@ -138,13 +121,16 @@ class Endpoint:
             self._server.get_tool_input_schema = no_schema
         self._sessions = StreamableHTTPSessionManager(
             self._server,
-            max_request_body_size=max_body_bytes,
+            max_request_body_size=settings.max_body_bytes,
             max_sessions=None,
             session_idle_timeout=IDLE_SECONDS,
         )
-        self._shares = Shares(self._sessions.handle_request, subject_of, max_sessions, sessions_of_one)
+        sessions_of_one = share(settings.max_connections, settings.max_user_sessions)
+        self._shares = Shares(self._sessions.handle_request, subject_of, settings.max_connections, sessions_of_one)
         self._old_streams: set[Any] = set()
-        self._sse = SseServerTransport(messages_path, max_request_body_size=max_body_bytes)
+        self._sse = SseServerTransport(MESSAGES_PATH, max_request_body_size=settings.max_body_bytes)
+        old = (ServedPath(STREAM_PATH, self._stream, ("GET",)), ServedPath(MESSAGES_PATH, self._messages, ("POST",)))
+        self.paths = (ServedPath(MCP_PATH, self._streamable), *(old if settings.legacy_sse else ()))
 
     @asynccontextmanager
     async def _lifespan(self, server: Server[Any]) -> AsyncGenerator[Callers]:
@@ -159,11 +145,11 @@ class Endpoint:
         for stream in [*self._callers.streams, *self._old_streams]:
             stream.close()
 
-    async def streamable(self, scope: Scope, receive: Any, send: Any) -> None:
+    async def _streamable(self, scope: Scope, receive: Any, send: Any) -> None:
         """Serve Streamable HTTP, both eras."""
         await self._shares(scope, receive, send)
 
-    async def stream(self, scope: Scope, receive: Any, send: Any) -> None:
+    async def _stream(self, scope: Scope, receive: Any, send: Any) -> None:
         """Serve the stream of a client of 2024-11-05."""
         async with self._sse.connect_sse(scope, receive, send) as (reading, writing):
             self._old_streams.add(writing)
@@ -172,35 +158,9 @@ class Endpoint:
             finally:
                 self._old_streams.discard(writing)
 
-    async def messages(self, scope: Scope, receive: Any, send: Any) -> None:
+    async def _messages(self, scope: Scope, receive: Any, send: Any) -> None:
         """Accept what such a client posts."""
         await self._sse.handle_post_message(scope, receive, send)
-
-
-class McpHttp:
-    """What the HTTP server uses of this module."""
-
-    endpoint = Endpoint
-
-    def authentication(self, access: Access) -> BearerAuthBackend:
-        """Return what verifies bearer tokens; those with a resource must have been issued for this server."""
-        auth = access.auth
-        resource = auth.resource_server_url if auth.validate_token_resource else None
-        return BearerAuthBackend(access.verifier, resource_server_url=resource)
-
-    def token(self, scope: Scope) -> AccessToken | None:
-        """Return the token of a request, or None."""
-        user = scope.get("user")
-        return user.access_token if isinstance(user, AuthenticatedUser) else None
-
-    def subject(self, scope: Scope) -> str:
-        """Return the user whose request it is."""
-        return subject_of(scope)
-
-
-def subject_of(scope: Scope) -> str:
-    """Return the user whose request it is; empty means the user of this machine."""
-    return principal_of(scope, "").subject
 
 
 def no_schema(name: str) -> None:
@@ -227,6 +187,3 @@ async def _beat(seconds: float, ctx: ServerRequestContext[Any, Any]) -> None:
         except TimeoutError:
             waited = loop.time() - began
             await ctx.session.report_progress(round(waited, 3), None, f"still running after {waited:.0f} s")
-
-
-ENDPOINT = McpHttp()

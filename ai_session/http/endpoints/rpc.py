@@ -11,10 +11,15 @@ import json
 import logging
 import math
 import os
-from collections.abc import Awaitable, Callable, MutableMapping
-from typing import Any
+from contextlib import AbstractAsyncContextManager, nullcontext
+from typing import TYPE_CHECKING, Any
 
+from starlette.middleware import Middleware
+
+from agentwire.http.connections import peer_of
+from agentwire.http.wire import tokens_in, value_of
 from ai_session.errors import AiSessionError, UnknownTool
+from ai_session.http.endpoints.base import Front, ServedPath
 from ai_session.http.endpoints.rpc_methods import (
     INTERNAL_ERROR,
     INVALID_PARAMS,
@@ -31,33 +36,75 @@ from ai_session.http.endpoints.rpc_methods import (
     described,
     result_for,
 )
-from ai_session.http.gate_client import RemoteGate
-from ai_session.http.guard import Exchange, MissingScope
+from ai_session.http.endpoints.tokens import principal_of, token_of
+from ai_session.http.guard import OWN, Asgi, Exchange, MissingScope, Receive, Scope, Send
 from ai_session.models import Principal
+
+if TYPE_CHECKING:
+    from agentwire.http.access_token import AccessToken
 
 log = logging.getLogger(__name__)
 
 Message = dict[str, Any]
-Scope = MutableMapping[str, Any]
-Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
-Send = Callable[[Message], Awaitable[None]]
 
-OWN = "ai_session_own"
-"""The key in a scope by which the front marks a request as this user's own."""
-
+RPC_PATH = "/rpc"
 MAX_BATCH = 20
 CLIENT_CHARS = 200
 STATUS = {NO_METHOD: 404, PARSE_ERROR: 400, INVALID_REQUEST: 400, INVALID_PARAMS: 400}
 
 
-class Endpoint:
-    """The endpoint at which methods are called. ``gate`` is a RemoteGate."""
+class OwnCalls:
+    """Marks requests that are this user's own: all without a ``token``; else those that send it, and if connections are
+    ``direct``, those of this user's programs that send none."""
 
-    def __init__(self, gate: RemoteGate, *, max_body_bytes: int) -> None:
-        self._gate = gate
-        self._max_body_bytes = max_body_bytes
+    def __init__(self, app: Asgi, token: AccessToken | None, *, direct: bool) -> None:
+        self._app = app
+        self._token = token
+        self._direct = direct
 
-    async def answer(self, scope: Scope, receive: Receive, send: Send) -> None:
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http" and self._is_own(scope):
+            # It must not be mistaken for the token of a signed-in client.
+            headers = [(name, value) for name, value in scope["headers"] if name != b"authorization"]
+            scope = {**scope, OWN: True, "headers": headers}
+        await self._app(scope, receive, send)
+
+    def _is_own(self, scope: Scope) -> bool:
+        headers = scope["headers"]
+        if self._token is None or self._token.fits(tokens_in(headers)):
+            return True
+        signed = bool(value_of(headers, b"authorization"))
+        return self._direct and not signed and peer_of(scope) == os.getuid()
+
+
+class RpcEndpoint:
+    """The endpoint at which methods are called. Implements ``Endpoint``.
+
+    Without the front's ``access``, every client acts as this user. With it, only requests with ``token`` do, and if
+    connections are direct, those of this user's programs without one.
+    """
+
+    advice = (
+        "send a token as Authorization: Bearer; the user who started this server gets it with ai-session token, and"
+        " others with ai-session http client add"
+    )
+
+    def __init__(self, front: Front, token: AccessToken | None = None) -> None:
+        settings = front.settings
+        self._gate = front.gate
+        self._max_body_bytes = settings.max_body_bytes
+        self.paths = (ServedPath(RPC_PATH, self._answer_request, ("POST",)),)
+        direct = not settings.public_url and not settings.trusted_proxies
+        self.middleware = (Middleware(OwnCalls, token=token, direct=direct),) if token or not front.access else ()
+
+    def run(self) -> AbstractAsyncContextManager[None]:
+        """Return a context in which nothing of its own runs."""
+        return nullcontext()
+
+    def leave(self) -> None:
+        """End nothing: no client listens."""
+
+    async def _answer_request(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one POST; its calls are cancelled if its client disconnects."""
         body = await self._body(scope, receive)
         if body is None:
@@ -93,11 +140,11 @@ class Endpoint:
             request = parse(body)
         except Refused as refused:
             return status_of(refused.error), {"jsonrpc": "2.0", "id": None, "error": refused.error}
-        principal = principal_of(scope)
+        caller = caller_of(scope)
         if isinstance(request, list):
-            return await self._batch(principal, request)  # pyright: ignore[reportUnknownArgumentType]
+            return await self._batch(caller, request)  # pyright: ignore[reportUnknownArgumentType]
         try:
-            answer = await self._one(principal, request)
+            answer = await self._one(caller, request)
         except OutOfScope as problem:
             number = request.get("id")
             Exchange.of(scope).missing = MissingScope(problem.required_scope, number, problem.message)
@@ -199,16 +246,12 @@ def status_of(error: Message | None) -> int:
     return STATUS.get(error["code"], 500) if error else 200
 
 
-def principal_of(scope: Scope) -> Principal:
+def caller_of(scope: Scope) -> Principal:
     """Return the principal for whom the request's token was issued, with the client's own name."""
     headers: dict[bytes, bytes] = dict(scope["headers"])
     client = headers.get(b"user-agent", b"").decode("ascii", "replace").partition("/")[0][:CLIENT_CHARS]
-    token: Any = getattr(scope.get("user"), "access_token", None)
-    if token is None:
-        assert scope.get(OWN), "the HTTP server lets only known clients and this user through"
-        return Principal("mcp", os.getuid(), os.getpid(), client)
-    subject: str = token.subject or token.client_id
-    return Principal("mcp", os.getuid(), os.getpid(), client, subject=subject, scopes=frozenset(token.scopes))
+    assert scope.get(OWN) or token_of(scope), "the HTTP server lets only known clients and this user through"
+    return principal_of(scope, client)
 
 
 async def _disconnected(receive: Receive) -> None:
@@ -231,12 +274,3 @@ def encoded(message: Any) -> bytes:
         return json.dumps(message, ensure_ascii=False, separators=(",", ":")).encode()
     except UnicodeEncodeError:
         return json.dumps(message, separators=(",", ":")).encode()
-
-
-class RpcHttp:
-    """What the HTTP server uses of this module."""
-
-    endpoint = Endpoint
-
-
-ENDPOINT = RpcHttp()

@@ -7,19 +7,13 @@ The view cannot answer questions: the client sends its requests like the model's
 from __future__ import annotations
 
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 from agentwire.json_lines import Message
-from agentwire.mcp.first_answers import VERSION_MARK
-from ai_session import __version__
 
 EXTENSION = "io.modelcontextprotocol/ui"
 MIME_TYPE = "text/html;profile=mcp-app"
 URI = "ui://ai-session/call"
-VIEW = Path(__file__).with_name("view.html")
-"""Written by scripts/chat_view.py."""
-
 WITH_VIEW = frozenset({"execute_command", "read_screen", "send_input"})
 """Tools whose calls have a view."""
 
@@ -46,8 +40,3 @@ def linked(answer: Message) -> Message:
         for tool in answer["result"]["tools"]
     ]
     return {**answer, "result": {**answer["result"], "tools": tools}}
-
-
-def view() -> str:
-    """Return the view, which is one file and loads nothing."""
-    return VIEW.read_text().replace(VERSION_MARK, __version__)

@@ -32,6 +32,7 @@ from ai_session.servers.mcp.elicitation import asker_of, returned, to_be_answere
 from ai_session.servers.mcp.gate_calls import Context, call_tool, missing
 from ai_session.servers.mcp.tools import no_cursor, shows_views
 from ai_session.servers.mcp.uris import LIST, TEMPLATES, Part, ResourceAddress, address_of
+from ai_session.servers.mcp.view import view
 
 PAGE_SESSIONS = 50
 """The number of sessions on one page of resources, with four or five resources each."""
@@ -131,7 +132,7 @@ async def list_templates(ctx: Context, params: PaginatedRequestParams | None) ->
 async def read_resource(ctx: Context, params: ReadResourceRequestParams) -> ReadResourceResult | InputRequiredResult:
     """Make the call that the URI stands for, or return the view of calls. Raises MCPError, with ``uri`` if missing."""
     if params.uri == apps.URI and shows_views(ctx.session.client_capabilities):
-        shown = TextResourceContents(uri=apps.URI, mime_type=apps.MIME_TYPE, text=apps.view(), _meta=apps.ABOUT)
+        shown = TextResourceContents(uri=apps.URI, mime_type=apps.MIME_TYPE, text=view(), _meta=apps.ABOUT)
         return ReadResourceResult(contents=[shown], ttl_ms=STATIC_MS, cache_scope="public")
     address = address_of(params.uri)
     if address is None:

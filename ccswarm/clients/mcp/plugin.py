@@ -58,6 +58,10 @@ class McpToolClient:
         state_directory: Path | None = None,
         ask: Ask | None = None,
     ) -> None:
+        self.name = settings.name
+        self.problem = ""
+        self.notes: Sequence[str] = ()
+        self.about = ""
         self._settings = settings
         self._state_directory = state_directory
         self._ask = ask
@@ -72,25 +76,6 @@ class McpToolClient:
         self._changes = 0
         self._schemas = OutputSchemas()
         self._closed = False
-        self._problem = ""
-        self._notes: tuple[str, ...] = ()
-        self._about = ""
-
-    @property
-    def name(self) -> str:
-        return self._settings.name
-
-    @property
-    def problem(self) -> str:
-        return self._problem
-
-    @property
-    def notes(self) -> Sequence[str]:
-        return self._notes
-
-    @property
-    def about(self) -> str:
-        return self._about
 
     async def list_tools(self, *, fresh: bool = False) -> Sequence[ToolInfo]:
         async with self._listing:
@@ -111,7 +96,7 @@ class McpToolClient:
         tools = await self._fetch(connection)
         if changes == self._changes:
             self._tools = tools
-        self._problem = ""
+        self.problem = ""
         return tools
 
     async def call(
@@ -145,7 +130,7 @@ class McpToolClient:
                     return await self._handle_error(name, error, connection)
                 except (ValueError, TypeError) as error:
                     raise InvalidArguments(f"the arguments of {name} are not JSON: {error}") from error
-                self._problem = ""
+                self.problem = ""
                 return self._check_schema(name, to_answer(result))
         raise AssertionError("the second try answers or raises")
 
@@ -174,7 +159,7 @@ class McpToolClient:
         try:
             return await asyncio.shield(starting)
         except ServerUnavailable as error:
-            self._problem = error.message
+            self.problem = error.message
             raise type(error)(error.message, suggestion=error.suggestion) from error
 
     async def _start(self) -> Connection:
@@ -198,7 +183,7 @@ class McpToolClient:
             agreed = await connection.open("legacy", max(0.0, deadline - loop.time()))
         if agreed != known:
             self._eras[key] = agreed
-        self._about = connection.about
+        self.about = connection.about
         return connection
 
     def _connection(self) -> Connection:
@@ -248,12 +233,12 @@ class McpToolClient:
             notes.append("it has no tools")
         notes += connection.left_out
         infos = to_infos(tools, self._settings, notes)
-        self._notes = tuple(notes)
+        self.notes = tuple(notes)
         return infos
 
     async def _list_failure(self, error: Exception, connection: Connection) -> ServerUnavailable:
         if isinstance(error, MCPError) and error.code == LOGIN_NEEDED:
-            self._problem = error.message
+            self.problem = error.message
             return LoginNeeded(error.message, suggestion=advice(error.data))
         if isinstance(error, MCPError) and error.code == SESSION_GONE:
             connection.abandon()
@@ -263,8 +248,8 @@ class McpToolClient:
             problem = f"did not list its tools within {self._settings.timeout_seconds:g} s"
         else:
             problem = f"did not list its tools: {error}"
-        self._problem = f"server {self.name} {problem}"
-        return ServerUnavailable(self._problem)
+        self.problem = f"server {self.name} {problem}"
+        return ServerUnavailable(self.problem)
 
     async def _repeatable(self, error: MCPError, connection: Connection) -> bool:
         """Report whether the call had no effect and is worth sending again."""
@@ -280,8 +265,8 @@ class McpToolClient:
         """Return the server's error as an answer, or raise the error of a call without an answer."""
         if not connection.alive and error.code == CONNECTION_CLOSED:
             how = "was closed" if self._closed else await connection.describe_end()
-            self._problem = f"server {self.name} {how}"
-            raise ServerLost(f"while {name} was called, {self._problem}", suggestion=UNKNOWN_EFFECT)
+            self.problem = f"server {self.name} {how}"
+            raise ServerLost(f"while {name} was called, {self.problem}", suggestion=UNKNOWN_EFFECT)
         if self._settings.url:
             self._raise_transport_error(name, error)
         if error.code == METHOD_NOT_FOUND:
@@ -295,16 +280,16 @@ class McpToolClient:
     def _raise_transport_error(self, name: str, error: MCPError) -> None:
         """Raise the error of a request that failed over HTTP, where each fails alone."""
         if error.code == LOGIN_NEEDED:
-            self._problem = error.message
+            self.problem = error.message
             raise LoginNeeded(error.message, suggestion=advice(error.data))
         if error.code == NOT_SENT:
             self._changed()
-            self._problem = f"server {self.name} cannot be reached: {error.message}"
-            raise ServerUnavailable(self._problem, suggestion=f"check that {self._settings.url} is up")
+            self.problem = f"server {self.name} cannot be reached: {error.message}"
+            raise ServerUnavailable(self.problem, suggestion=f"check that {self._settings.url} is up")
         if error.code in (NO_ANSWER, CONNECTION_CLOSED) and not error.message.startswith(TOO_LARGE_EVENT):
             self._changed()
-            self._problem = f"server {self.name} did not answer: {error.message}"
-            raise ServerLost(f"while {name} was called, {self._problem}", suggestion=UNKNOWN_EFFECT)
+            self.problem = f"server {self.name} did not answer: {error.message}"
+            raise ServerLost(f"while {name} was called, {self.problem}", suggestion=UNKNOWN_EFFECT)
 
     def _was_closed(self) -> ServerUnavailable:
         return ServerUnavailable(f"server {self.name} was closed")

@@ -31,8 +31,8 @@ from agentwire.mcp.heartbeat import Heartbeat, progress_notification
 from ccswarm.servers.base import ServerOptions
 from ccswarm.servers.mcp.handlers import BUS, LISTEN, SERVER, Client
 from ccswarm.servers.mcp.resources import Watchers
-from ccswarm.servers.mcp.toolsets.orchestre.base import PARTIAL
-from ccswarm.servers.mcp.toolsets.workbench import Workbench
+from ccswarm.servers.mcp.toolsets.base import PARTIAL
+from ccswarm.servers.mcp.workbench import Workbench
 
 HEARTBEAT_SECONDS = 10.0
 """The interval of progress notifications for a waiting call; no known client gives up within 30 s without one."""

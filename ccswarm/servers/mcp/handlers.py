@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,6 +16,7 @@ from mcp_types import (
     INVALID_PARAMS,
     CallToolRequestParams,
     CallToolResult,
+    ContentBlock,
     EmptyResult,
     GetPromptRequestParams,
     GetPromptResult,
@@ -41,19 +42,22 @@ from mcp_types import (
     UnsubscribeRequestParams,
 )
 
+from agentwire import plugins
 from ccswarm import __version__
-from ccswarm.errors import CallerError, SwarmError, UnknownTool
+from ccswarm.errors import CallerError, SwarmError
 from ccswarm.servers.mcp import prompts, resources
-from ccswarm.servers.mcp.toolsets.orchestre import toolset
-from ccswarm.servers.mcp.toolsets.orchestre.base import OrchestreTool
-from ccswarm.servers.mcp.toolsets.swarm.calls import call
-from ccswarm.servers.mcp.toolsets.swarm.tools import BY_NAME, INSTRUCTIONS, TOOLS, SwarmTool
-from ccswarm.servers.mcp.toolsets.workbench import Workbench
+from ccswarm.servers.mcp.toolsets.base import Failure, MissingFields, Toolset
+from ccswarm.servers.mcp.toolsets.base import Tool as ListedTool
+from ccswarm.servers.mcp.toolsets.swarm.tools import INSTRUCTIONS
+from ccswarm.servers.mcp.workbench import Workbench
 
 ERROR = "ccswarm/error"
+KIND = "ccswarm.servers.mcp.toolsets"
 CACHE_MS = 60_000
-CHANGING = ("start_run", "resume_run", "cancel_run", "pause_run")
-"""Tools that change the list of runs."""
+TOOLSETS: tuple[Toolset, ...] = tuple(
+    plugins.load(KIND, name) for name in sorted(plugins.names(KIND), key=lambda name: (name != "swarm", name))
+)
+"""The swarm's own tools, and those of others."""
 
 BUS = InMemorySubscriptionBus()
 LISTEN = ListenHandler(BUS)
@@ -76,15 +80,16 @@ Context = ServerRequestContext[Client]
 async def list_tools(ctx: Context, params: PaginatedRequestParams | None) -> ListToolsResult:
     """Return all tools on one page: four clients never request a second one. Raises MCPError for any cursor."""
     _only_page(params)
-    return ListToolsResult(tools=[describe(tool) for tool in (*TOOLS, *_project_tools(ctx.lifespan_context).values())])
+    tools = [tool for toolset in _toolsets(ctx.lifespan_context) for tool in toolset.tools.values()]
+    return ListToolsResult(tools=[describe(tool) for tool in tools])
 
 
-def _project_tools(client: Client) -> Mapping[str, OrchestreTool]:
-    """Return Orchestre's tools, unless the client is offered the tools for runs alone."""
-    return {} if client.workbench.runs_only else toolset.BY_NAME
+def _toolsets(client: Client) -> tuple[Toolset, ...]:
+    """Return the sets of tools that the client is offered."""
+    return TOOLSETS[:1] if client.workbench.runs_only else TOOLSETS
 
 
-def describe(tool: SwarmTool | OrchestreTool) -> Tool:
+def describe(tool: ListedTool) -> Tool:
     """Return a tool as the SDK lists it. The title occurs twice, because clients read one or the other."""
     return Tool(
         name=tool.name,
@@ -104,34 +109,23 @@ def describe(tool: SwarmTool | OrchestreTool) -> Tool:
 
 async def call_tool(ctx: Context, params: CallToolRequestParams) -> CallToolResult:
     """Call a tool. A failed call has no structured content, which clients would check against the schema."""
-    client = ctx.lifespan_context
-    if params.name in _project_tools(client):
-        return await _orchestre(client, params.name, params.arguments or {})
+    client, name = ctx.lifespan_context, params.name
+    toolsets = _toolsets(client)
+    toolset = next((one for one in toolsets if name in one.tools), None)
+    if toolset is None:
+        names = ", ".join(tool for one in toolsets for tool in one.tools)
+        raise MCPError(INVALID_PARAMS, f"there is no tool {name[:80]!r}; use one of: {names}")
     try:
-        answer = await call(client.workbench, params.name, params.arguments or {})
-    except UnknownTool as problem:
-        names = ", ".join((*BY_NAME, *_project_tools(client)))
-        raise MCPError(INVALID_PARAMS, f"{problem.message}; use one of: {names}") from None
-    except SwarmError as problem:
-        facts = {"code": problem.code, "message": problem.message, "suggestion": problem.suggestion}
-        text = f"error {problem.code}: {problem.message}"
-        text += f"\nnext: {problem.suggestion}" if problem.suggestion else ""
-        content = [TextContent(type="text", text=scrub(text))]
-        return CallToolResult(content=list(content), is_error=True, _meta={ERROR: scrub(facts)})
-    if params.name in CHANGING:
-        await client.list_changed(resources.LIST)
-    content = [TextContent(type="text", text=scrub(answer.text))]
-    return CallToolResult(content=list(content), structured_content=scrub(answer.facts))
-
-
-async def _orchestre(client: Client, name: str, arguments: Mapping[str, Any]) -> CallToolResult:
-    try:
-        answer = await toolset.call(client.workbench, name, arguments)
-    except toolset.MissingFields as missing:
+        answer = await toolset.call(client.workbench, name, params.arguments or {})
+    except MissingFields as missing:
         raise MCPError(INVALID_PARAMS, "Invalid params", {"details": missing.details}) from None
-    content = [TextContent(type="text", text=scrub(answer.text))]
-    facts = None if answer.facts is None else scrub(answer.facts)
-    return CallToolResult(content=list(content), structured_content=facts, is_error=answer.facts is None)
+    content: list[ContentBlock] = [TextContent(type="text", text=scrub(answer.text))]
+    if isinstance(answer, Failure):
+        meta = answer.error and {ERROR: scrub(answer.error)}
+        return CallToolResult(content=content, is_error=True, _meta=meta)
+    if name in toolset.changes_runs:
+        await client.list_changed(resources.LIST)
+    return CallToolResult(content=content, structured_content=scrub(answer.facts))
 
 
 async def list_prompts(ctx: Context, params: PaginatedRequestParams | None) -> ListPromptsResult:
@@ -258,4 +252,3 @@ def _server() -> Server[Any]:
 
 
 SERVER = _server()
-assert BY_NAME.keys() >= set(CHANGING)

@@ -19,7 +19,7 @@ from ccswarm.runs.status import facts_of, run_id_of
 from ccswarm.runs.status import runs as listed
 from ccswarm.servers.mcp.toolsets.swarm.answers import result_of
 from ccswarm.servers.mcp.toolsets.swarm.calls import event_of, list_runs
-from ccswarm.servers.mcp.toolsets.workbench import Workbench
+from ccswarm.servers.mcp.workbench import Workbench
 
 ADDRESS = re.compile(r"run://([A-Za-z0-9_-]{1,200})/(result|events|journal)\Z")
 LIST = "run://list"

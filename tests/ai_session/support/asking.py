@@ -31,6 +31,18 @@ VERBS = ["env", f"PYTHONPATH={ROOT}", sys.executable, "-m", "ai_session"]
 
 FORMS: Message = {"elicitation": {}}
 
+ABOUT_DEPLOYS = """
+[[policy.rules]]
+id = "deploys"
+decision = "ask"
+commands = ["deploy *"]
+[[policy.rules]]
+id = "others"
+decision = "allow"
+tools = ["*"]
+"""
+"""Rules of which only one asks."""
+
 
 @contextmanager
 def asking(home: Path, *flags: str) -> Iterator[Forked]:

@@ -18,6 +18,8 @@ from mcp.server.auth.settings import AuthSettings
 from ai_session.config.settings import HttpSettings
 from ai_session.http.app import application
 from ai_session.http.connections import ALLOWED_SECONDS, ConnectionLimiter, Expected
+from ai_session.http.endpoints.base import Front
+from ai_session.http.endpoints.mcp import McpEndpoint
 from ai_session.http.gate_client import RemoteGate
 from ai_session.http.oauth.access import Access
 from ai_session.http.oauth.challenges import Challenges
@@ -147,6 +149,31 @@ def shown(url: str) -> AuthSettings:
     )
 
 
+def access_to(address: ListenAddress, path: str) -> tuple[Tokens, Access]:
+    """Return tokens for a server, and who checks them."""
+    tokens = Tokens(address.url)
+    challenges = Challenges(f"{address.base_url}/.well-known/oauth-protected-resource{path}")
+    return tokens, Access(tokens, shown(address.url), [], challenges, lambda: None)
+
+
+@asynccontextmanager
+async def started(
+    front: HttpServer, address: ListenAddress, gate: RemoteGate, bound_seconds: float
+) -> AsyncGenerator[httpx2.AsyncClient]:
+    """Yield a client of a server, which ends afterwards."""
+    serving = asyncio.create_task(front.serve())
+    try:
+        async with asyncio.timeout(bound_seconds), httpx2.AsyncClient(timeout=BOUND_SECONDS, verify=False) as http:
+            await front.listening.wait()
+            yield http
+    finally:
+        front.stop()
+        front.stop()
+        await serving
+        await gate.close()
+        address.listener.close()
+
+
 @asynccontextmanager
 async def running(
     home: Path,
@@ -162,22 +189,10 @@ async def running(
     forked.daemon(living_in(home))
     with environment(living_in(home)):
         address = bind(chosen, authenticated=signed)
-        tokens = Tokens(address.url) if signed else None
-        access = None
-        if tokens:
-            challenges = Challenges(f"{address.base_url}/.well-known/oauth-protected-resource/mcp")
-            access = Access(tokens, shown(address.url), [], challenges, lambda: None)
+        tokens, access = access_to(address, "/mcp") if signed else (None, None)
         gate = RemoteGate(authenticated=signed)
-        app = application(chosen, address.host, address.base_url, gate, access, heartbeat_seconds)
-        front = HttpServer(app, address, ConnectionLimiter(chosen.max_connections, seconds))
-        serving = asyncio.create_task(front.serve())
-        try:
-            async with asyncio.timeout(bound_seconds), httpx2.AsyncClient(timeout=BOUND_SECONDS, verify=False) as http:
-                await front.listening.wait()
-                yield Here(address, front, tokens, http)
-        finally:
-            front.stop()
-            front.stop()
-            await serving
-            await gate.close()
-            address.listener.close()
+        front = Front(chosen, address.host, address.base_url, gate, access)
+        app = application(front, McpEndpoint(front, heartbeat_seconds=heartbeat_seconds))
+        server = HttpServer(app, address, ConnectionLimiter(chosen.max_connections, seconds))
+        async with started(server, address, gate, bound_seconds) as http:
+            yield Here(address, server, tokens, http)

@@ -14,7 +14,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
-from tests.conftest import contents, pids
+from tests.conftest import UNBOXED, contents, new_home, pids
 from tests.support import forked
 from tests.support.bounds import BOUND_SECONDS
 from tests.support.forked import Forked
@@ -215,6 +215,15 @@ def daemon_pids(home: Path | None = None) -> list[int]:
             if wanted <= set(contents(f"/proc/{pid}/cmdline").split(b"\0")):
                 found[pid] = int(contents(f"/proc/{pid}/stat").rpartition(b")")[2].split()[1])
     return [pid for pid, parent in found.items() if parent not in found]
+
+
+@contextmanager
+def running_daemon(homes: Path, config: str = UNBOXED) -> Iterator[Path]:
+    """Yield a new home with a daemon, which ends afterwards with its sessions."""
+    home = new_home(homes, config)
+    forked.daemon(living_in(home))
+    yield home
+    stop_daemons(home)
 
 
 def stop_daemons(home: Path | None = None) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import json
 from collections.abc import AsyncGenerator, Mapping
@@ -14,13 +13,13 @@ from typing import Any
 import httpx2
 
 from ai_session.config.settings import HttpSettings
+from ai_session.http.app import application
 from ai_session.http.connections import ALLOWED_SECONDS, ConnectionLimiter, Expected
-from ai_session.http.endpoints.rpc_app import RPC_PATH, application
+from ai_session.http.endpoints.base import Front
+from ai_session.http.endpoints.rpc import RPC_PATH, RpcEndpoint
 from ai_session.http.gate_client import RemoteGate
-from ai_session.http.oauth.access import Access
-from ai_session.http.oauth.challenges import Challenges
 from ai_session.http.server import HttpServer, bind
-from tests.ai_session.support.http_servers import Here, Tokens, shown
+from tests.ai_session.support.http_servers import Here, access_to, started
 from tests.ai_session.support.mcp_client import BOUND_SECONDS, Message, living_in
 from tests.conftest import environment, new_home
 from tests.support import forked
@@ -92,25 +91,10 @@ async def serving(
     forked.daemon(living_in(rpc_home.home))
     with environment(living_in(rpc_home.home)), contextlib.chdir(rpc_home.workspace):
         address = bind(chosen, authenticated=signed, path=RPC_PATH)
-        tokens = Tokens(address.url) if signed else None
-        access = None
-        if tokens:
-            challenges = Challenges(f"{address.base_url}/.well-known/oauth-protected-resource{RPC_PATH}")
-            access = Access(tokens, shown(address.url), [], challenges, lambda: None)
+        tokens, access = access_to(address, RPC_PATH) if signed else (None, None)
         gate = RemoteGate(authenticated=signed)
-        front = HttpServer(
-            application(chosen, address.host, address.base_url, gate, access),
-            address,
-            ConnectionLimiter(chosen.max_connections, seconds),
-        )
-        running = asyncio.create_task(front.serve())
-        try:
-            async with asyncio.timeout(bound_seconds), httpx2.AsyncClient(timeout=BOUND_SECONDS, verify=False) as http:
-                await front.listening.wait()
-                yield Rpc(address, front, tokens, http)
-        finally:
-            front.stop()
-            front.stop()
-            await running
-            await gate.close()
-            address.listener.close()
+        front = Front(chosen, address.host, address.base_url, gate, access)
+        app = application(front, RpcEndpoint(front))
+        server = HttpServer(app, address, ConnectionLimiter(chosen.max_connections, seconds))
+        async with started(server, address, gate, bound_seconds) as http:
+            yield Rpc(address, server, tokens, http)

@@ -46,17 +46,20 @@ async def provider(folder: Path) -> AsyncIterator[str]:
             await process.wait()
 
 
+def asked_at(url: str) -> OauthSettings:
+    return OauthSettings(
+        mode="external",
+        issuer=url,
+        introspection_url=f"{url}/introspect/",
+        client_id="front",
+        client_secret_variable="SECRET",
+    )
+
+
 async def test_the_sdks_client_signs_in_at_another_issuer(tmp_path: Path) -> None:
     async with provider(tmp_path) as url:
-        settings = OauthSettings(
-            mode="external",
-            issuer=url,
-            introspection_url=f"{url}/introspect/",
-            client_id="front",
-            client_secret_variable="SECRET",
-        )
         clock = Clock(time.time())
-        async with opened(tmp_path, settings, environ={"SECRET": SECRET}, clock=clock) as front, running(front):
+        async with opened(tmp_path, asked_at(url), environ={"SECRET": SECRET}, clock=clock) as front, running(front):
             memory, person = Memory(), Person(username="carol", password=PASSWORD, allow="Authorize")
             said = await say_who(front, person, memory)
             location = url.removeprefix("http://")
@@ -75,19 +78,15 @@ async def test_the_sdks_client_signs_in_at_another_issuer(tmp_path: Path) -> Non
 
 
 async def test_tokens_it_made_for_somebody_else_are_refused(tmp_path: Path) -> None:
-    async with provider(tmp_path) as url:
-        settings = OauthSettings(
-            mode="external",
-            issuer=url,
-            introspection_url=f"{url}/introspect/",
-            client_id="front",
-            client_secret_variable="SECRET",
-        )
-        async with opened(tmp_path, settings, environ={"SECRET": SECRET}) as front, running(front):
-            async with httpx2.AsyncClient(trust_env=False) as http:
-                for resource in ({}, {"resource": "https://other.example/mcp"}):
-                    form = {"grant_type": "client_credentials", "scope": "sessions:read", **resource}
-                    made = await http.post(f"{url}/token/", data=form, auth=("front", SECRET))
-                    assert made.status_code == 200, made.text
-                    assert (await front.whoami(made.json()["access_token"])).status_code == 401
-            assert [facts["reason"] for facts in front.noted("token_refused")] == ["it is for another audience"] * 2
+    async with (
+        provider(tmp_path) as url,
+        opened(tmp_path, asked_at(url), environ={"SECRET": SECRET}) as front,
+        running(front),
+    ):
+        async with httpx2.AsyncClient(trust_env=False) as http:
+            for resource in ({}, {"resource": "https://other.example/mcp"}):
+                form = {"grant_type": "client_credentials", "scope": "sessions:read", **resource}
+                made = await http.post(f"{url}/token/", data=form, auth=("front", SECRET))
+                assert made.status_code == 200, made.text
+                assert (await front.whoami(made.json()["access_token"])).status_code == 401
+        assert [facts["reason"] for facts in front.noted("token_refused")] == ["it is for another audience"] * 2

@@ -107,12 +107,3 @@ class Served(Serving):
 
 
 served = Served.meanwhile
-
-
-@contextmanager
-def connected(port: int, token: str = "") -> Iterator[Wire]:
-    wire = Wire(port, token)
-    try:
-        yield wire
-    finally:
-        wire.close()

@@ -107,12 +107,3 @@ def _events(answer: httpx2.Response) -> Iterator[tuple[str, Any]]:
             name = line.removeprefix("event: ")
         elif line.startswith("data: "):
             yield name, json.loads(line.removeprefix("data: "))
-
-
-@contextmanager
-def client(port: int, path: str = "/a2a", **headers: str) -> Iterator[Vault]:
-    vault = Vault(port, path, **headers)
-    try:
-        yield vault
-    finally:
-        vault.close()

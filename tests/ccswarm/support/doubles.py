@@ -70,7 +70,7 @@ class MemoryClient:
         client: str = "ccswarm",
         audited: bool = True,
     ) -> None:
-        self._name = name
+        self.name = name
         self._timeout_seconds = timeout_seconds
         self._client = client
         self._audited = audited
@@ -78,7 +78,7 @@ class MemoryClient:
         self._listing: Sequence[ToolInfo] | None = None
         self._answers: dict[tuple[str, str], ServerAnswer] = {}
         self._life: asyncio.Future[str] | None = None
-        self._problem = ""
+        self.problem = ""
         self.down = ""
         """If set, the reason why the server cannot be started."""
         self.starts = 0
@@ -91,16 +91,8 @@ class MemoryClient:
         self.closed = False
 
     @property
-    def name(self) -> str:
-        return self._name
-
-    @property
-    def problem(self) -> str:
-        return self._problem
-
-    @property
     def about(self) -> str:
-        return f"{self._name} in memory" if self.starts else ""
+        return f"{self.name} in memory" if self.starts else ""
 
     @property
     def notes(self) -> Sequence[str]:
@@ -108,7 +100,7 @@ class MemoryClient:
 
     def change(self, tools: Sequence[MemoryTool], *, reported: bool = True) -> None:
         """Change the server's tools, and report that to the client if ``reported``."""
-        self._tools = _named(self._name, tools)
+        self._tools = _named(self.name, tools)
         if reported:
             self._listing = None
 
@@ -139,7 +131,7 @@ class MemoryClient:
         life = self._start()
         await asyncio.sleep(0)
         if (wanted := self._tools.get(name)) is None:
-            raise UnknownTool(f"{self._name} has no tool {name}")
+            raise UnknownTool(f"{self.name} has no tool {name}")
         received = Received(name, dict(arguments), dict(meta), on_progress or _unheard)
         self.received.append(received)
         trace = _Trace(f"call_{secrets.token_hex(16)}")
@@ -150,12 +142,12 @@ class MemoryClient:
                 await asyncio.wait({work, life}, return_when=asyncio.FIRST_COMPLETED)
             if not work.done():
                 trace.outcome = "lost"
-                raise ServerLost(f"{self._name} ended: {life.result()}")
+                raise ServerLost(f"{self.name} ended: {life.result()}")
             answer = work.result()
         except TimeoutError:
             trace.outcome = "timeout"
             self.given_up.append(received)
-            raise CallTimedOut(f"{self._name} did not answer {name} in time") from None
+            raise CallTimedOut(f"{self.name} did not answer {name} in time") from None
         except asyncio.CancelledError:
             trace.outcome = "cancelled"
             self.given_up.append(received)
@@ -179,9 +171,9 @@ class MemoryClient:
 
     def _start(self) -> asyncio.Future[str]:
         if self.down:
-            self._problem = self.down
-            raise ServerUnavailable(f"{self._name} cannot be used: {self.down}")
-        self._problem = ""
+            self.problem = self.down
+            raise ServerUnavailable(f"{self.name} cannot be used: {self.down}")
+        self.problem = ""
         if self._life is None:
             self._life = asyncio.get_running_loop().create_future()
             self.starts += 1

@@ -41,6 +41,18 @@ def task(name: str, *steps: str, more: str = "") -> str:
     return f'[[tasks]]\nid = "{name}"\n{more}\n' + "".join(steps)
 
 
+MAKER = """
+[[agents]]
+name = "mia"
+type = "coder"
+grants = ["small.*"]
+[[agents.settings.steps]]
+id = "do"
+tool = "small.echo"
+args = { text = "${task.text}" }
+"""
+"""An agent that makes one call, with the text of its task."""
+
 TWO = task("one", step("say"), more='agent = "ada"') + task("two", step("say"), more='agent = "bob"\nneeds = ["one"]')
 HELD = task("hold", step("before"), step("wait", "pipe.read", path="${workspace}/pipe"), step("after"))
 

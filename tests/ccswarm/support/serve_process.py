@@ -18,7 +18,16 @@ from tests.support.bounds import BOUND_SECONDS
 
 
 class Asking(ABC):
-    """A client of JSON-RPC."""
+    """A client of JSON-RPC, which is closed at the end of its ``with`` block."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    @abstractmethod
+    def close(self) -> None: ...
 
     @abstractmethod
     def whole(self, method: str, /, **params: Any) -> Any:

@@ -27,6 +27,18 @@ from tests.support.bounds import BOUND_SECONDS
 Act = Callable[[CallRequest], Awaitable[Mapping[str, Any] | CallOutcome]]
 
 
+class Hanging:
+    """A tool that never answers."""
+
+    def __init__(self) -> None:
+        self.called = asyncio.Event()
+
+    async def __call__(self, _: CallRequest) -> Mapping[str, Any]:
+        self.called.set()
+        await asyncio.Event().wait()
+        raise AssertionError
+
+
 class MemoryTaskWorker:
     """Tools as coroutines by full name; calls of others are denied.
 

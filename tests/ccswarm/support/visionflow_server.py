@@ -6,8 +6,7 @@ import json
 import re
 import select
 import socket
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -105,15 +104,6 @@ class Served(Serving):
 
 
 served = Served.meanwhile
-
-
-@contextmanager
-def connected(port: int, token: str = "") -> Iterator[Wire]:
-    wire = Wire(port, token)
-    try:
-        yield wire
-    finally:
-        wire.close()
 
 
 def children(server: Served, what: str) -> list[str]:

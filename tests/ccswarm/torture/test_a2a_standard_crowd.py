@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.ccswarm.support.a2a_standard_server import TEXT, connected, old_message, served, text_message
+from tests.ccswarm.support.a2a_standard_server import TEXT, Wire, old_message, served, text_message
 from tests.ccswarm.support.runs import RunVerbs
 
 pytestmark = pytest.mark.torture
@@ -23,7 +23,7 @@ def test_many_clients_at_once(home: Path) -> None:
 
     def client(number: int) -> tuple[str, str]:
         """What it did, and how its task ended."""
-        with connected(server.port) as wire:
+        with Wire(server.port) as wire:
             match number % 4:
                 case 0:
                     task = wire.ask("SendMessage", message=text_message(f"say {number}"))["task"]
@@ -48,7 +48,7 @@ def test_many_clients_at_once(home: Path) -> None:
 
     with served(verbs, "--connections", "200") as server, ThreadPoolExecutor(CLIENTS) as clients:
         found = list(clients.map(client, range(CLIENTS)))
-        with connected(server.port) as wire:
+        with Wire(server.port) as wire:
             listed = wire.ask("ListTasks", pageSize=100)
     assert sorted(set(found)) == [
         ("cancel", "TASK_STATE_CANCELED"),

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from tests.ccswarm.support.runs import RunVerbs
-from tests.ccswarm.support.visionflow_server import TEXT, Served, children, connected, served
+from tests.ccswarm.support.visionflow_server import TEXT, Served, Wire, children, served
 
 BOUND_SECONDS = 600.0
 PAUSE_SECONDS = 0.1
@@ -117,7 +117,7 @@ async def crowd(port: int, good: int, bad: int) -> list[float]:
 
 def alive(server: Served) -> None:
     """It is as it was: nobody of the agents' is left, and nothing went wrong inside."""
-    with connected(server.port) as wire:
+    with Wire(server.port) as wire:
         assert wire.ask("server_info")["agent_count"] == 0
     assert children(server, ".py") == []
     wrong = [(line, server.said[at + 1 : at + 3]) for at, line in enumerate(server.said) if line.startswith("error")]

@@ -1,1 +1,1 @@
-"""The tools of the MCP server: the swarm's own, and Orchestre's."""
+"""Extension point: the sets of tools of the MCP server, the swarm's own and Orchestre's."""

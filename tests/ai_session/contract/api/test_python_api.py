@@ -19,7 +19,7 @@ import pytest
 
 import ai_session
 from ai_session.api import aio, blocking
-from tests.ai_session.support.mcp_client import daemon_pids, living_in, stop_daemons
+from tests.ai_session.support.mcp_client import daemon_pids, living_in, running_daemon, stop_daemons
 from tests.conftest import UNBOXED, environment, new_home
 from tests.support import forked
 from tests.support.bounds import BOUND_SECONDS
@@ -47,21 +47,9 @@ POLICY = RULE.format("deny", 'commands = ["halt now"]') + RULE.format("ask", 'co
 
 @pytest.fixture(scope="module")
 def daemon_home(homes: Path) -> Iterator[Path]:
-    home = new_home(homes, UNBOXED + POLICY)
-    forked.daemon(living_in(home))
-    with environment(living_in(home)):
+    with running_daemon(homes, UNBOXED + POLICY) as home, environment(living_in(home)):
         yield home
         blocking._connections.close()  # pyright: ignore[reportPrivateUsage]
-    stop_daemons(home)
-
-
-@pytest.fixture
-def session(daemon_home: Path) -> Iterator[ai_session.Session]:
-    with (
-        environment(living_in(daemon_home)),
-        ai_session.open(shell="bash", backend="pty", directory=daemon_home) as session,
-    ):
-        yield session
 
 
 def test_its_names_are_these_and_cost_nothing_until_they_are_used() -> None:

@@ -14,7 +14,6 @@ import subprocess
 import sys
 import termios
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pexpect
@@ -23,33 +22,13 @@ from pexpect import replwrap
 from pexpect.spawnbase import SpawnBase
 
 import ai_session
-from ai_session.api import blocking
-from tests.ai_session.support.mcp_client import daemon_pids, living_in, stop_daemons
-from tests.conftest import UNBOXED, environment, new_home
+from tests.ai_session.support.mcp_client import daemon_pids, living_in
+from tests.conftest import environment
 from tests.support import forked
 from tests.support.bounds import BOUND_SECONDS
 
 SECRET = "ghp_" + "aB3dE5gH7jK9mN1pQ3sT5vW7yZ9bC1dE3fG5"
 ASKS = "printf 'Name: '; read -r name; echo hello $name; exit 4"
-
-
-@pytest.fixture(scope="module")
-def daemon_home(homes: Path) -> Iterator[Path]:
-    home = new_home(homes, UNBOXED)
-    forked.daemon(living_in(home))
-    with environment(living_in(home)):
-        yield home
-        blocking._connections.close()  # pyright: ignore[reportPrivateUsage]
-    stop_daemons(home)
-
-
-@pytest.fixture
-def session(daemon_home: Path) -> Iterator[ai_session.Session]:
-    with (
-        environment(living_in(daemon_home)),
-        ai_session.open(shell="bash", backend="pty", directory=daemon_home) as session,
-    ):
-        yield session
 
 
 def spawned(session: ai_session.Session, script: str, **more: object) -> ai_session.spawn[str]:

@@ -12,7 +12,7 @@ import shutil
 import signal
 import termios
 import time
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -27,7 +27,6 @@ from tests.ai_session.support.terminals import BOUND_SECONDS, BackendSetup, Owne
 from tests.ai_session.support.tmux_servers import (
     CAT,
     ECHOES,
-    a_world,
     backend,
     holder,
     kill_sink,
@@ -43,19 +42,6 @@ pytestmark = pytest.mark.anyio
 
 NOTICED_BYTES = 8 << 20
 """What a terminal may print before its owner hears of the first of it."""
-
-
-@pytest.fixture
-async def here(home: Path) -> AsyncGenerator[BackendSetup]:
-    async with a_world(home) as made:
-        yield made
-
-
-@pytest.fixture(params=[True, False], ids=["held", "through tmux"])
-async def either(request: pytest.FixtureRequest, home: Path) -> AsyncGenerator[BackendSetup]:
-    """With terminals that hold on to their ttys beside tmux, and as it is where the kernel does not allow that."""
-    async with a_world(home, hold=request.param) as made:
-        yield made
 
 
 @pytest.mark.either("either")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator
 from pathlib import Path
 
 import pytest
@@ -15,19 +14,6 @@ from tests.support.process_ends import ended
 
 NASTY = "a 'b\" #[x]#{pid}#(date) %Y$HOME`id`\\;~ é {}"
 pytestmark = pytest.mark.anyio
-
-
-@pytest.fixture
-async def here(home: Path) -> AsyncGenerator[BackendSetup]:
-    async with a_world(home) as made:
-        yield made
-
-
-@pytest.fixture(params=[True, False], ids=["held", "through tmux"])
-async def either(request: pytest.FixtureRequest, home: Path) -> AsyncGenerator[BackendSetup]:
-    """With terminals that hold on to their ttys beside tmux, and as it is where the kernel does not allow that."""
-    async with a_world(home, hold=request.param) as made:
-        yield made
 
 
 @pytest.mark.either("either")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -24,19 +23,6 @@ NO_CHOICE: list[Message] = [
     {"action": "accept", "content": {"decision": "yes"}},
     {"action": "accept", "content": {"decision": True}},
 ]
-
-
-@pytest.fixture(scope="module")
-def asking_home(shared_home: Path) -> Iterator[Path]:
-    with asking.asking(shared_home):
-        yield shared_home
-
-
-@pytest.fixture
-def daemon_home(asking_home: Path) -> Path:
-    """The home of a daemon that asks and knows of nothing yet."""
-    asking.anew(asking_home)
-    return asking_home
 
 
 def call(peer: Client, text: str) -> int:

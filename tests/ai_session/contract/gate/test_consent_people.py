@@ -23,19 +23,6 @@ from tests.conftest import new_home
 from tests.support.forked import Person
 
 
-@pytest.fixture(scope="module")
-def asking_home(shared_home: Path) -> Iterator[Path]:
-    with asking.asking(shared_home):
-        yield shared_home
-
-
-@pytest.fixture
-def daemon_home(asking_home: Path) -> Path:
-    """The home of a daemon that asks and knows of nothing yet."""
-    asking.anew(asking_home)
-    return asking_home
-
-
 def call(peer: asking.Client, text: str) -> int:
     return peer.request("tools/call", {"name": "echo", "arguments": {"text": text}})
 

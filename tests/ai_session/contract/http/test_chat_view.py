@@ -23,16 +23,6 @@ from tests.support.browser import Browser, Page
 pytestmark = pytest.mark.browser
 
 SHOWS = {"extensions": {apps.EXTENSION: {"mimeTypes": [apps.MIME_TYPE]}}}
-RULES = """
-[[policy.rules]]
-id = "deploys"
-decision = "ask"
-commands = ["deploy *"]
-[[policy.rules]]
-id = "others"
-decision = "allow"
-tools = ["*"]
-"""
 
 POLICY = (
     "default-src 'none'; script-src 'self' 'unsafe-inline'; style-src 'self' 'unsafe-inline'; img-src 'self' data:; "
@@ -68,7 +58,7 @@ def browser() -> Iterator[Browser]:
 
 @pytest.fixture(scope="module")
 def client(homes: Path) -> Iterator[Client]:
-    home = new_home(homes, UNBOXED + RULES)
+    home = new_home(homes, UNBOXED + asking.ABOUT_DEPLOYS)
     forked.daemon(living_in(home))
     with asking.client(home) as peer:
         asking.greet(peer, SHOWS)

@@ -13,7 +13,6 @@ import re
 import socket
 import struct
 import zlib
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -25,28 +24,13 @@ from ai_session.http.console.logins import MOST_TABS, Logins, browser_of
 from ai_session.http.console.server import MAX_MESSAGE_BYTES, OwnProtocol
 from scripts import vendor
 from tests.ai_session.support.consoles import Console, Tab, console
-from tests.ai_session.support.mcp_client import living_in, runtime, stop_daemons
+from tests.ai_session.support.mcp_client import living_in, runtime
 from tests.ai_session.support.person_client import Person
-from tests.conftest import NO_RUNS, UNBOXED, new_home
 from tests.support import forked
 from tests.support.bounds import BOUND_SECONDS
 
 OTHER = "http://127.0.0.1:1"
 CROSS = {"Sec_Fetch_Site": "cross-site", "Sec_Fetch_Mode": "no-cors", "Sec_Fetch_Dest": "script"}
-
-
-@pytest.fixture(scope="module")
-def daemon_home(homes: Path) -> Iterator[Path]:
-    home = new_home(homes, UNBOXED + NO_RUNS)
-    forked.daemon(living_in(home))
-    yield home
-    stop_daemons(home)
-
-
-@pytest.fixture(scope="module")
-def here(daemon_home: Path) -> Iterator[Console]:
-    with console(daemon_home) as found:
-        yield found
 
 
 def test_other_names_pages_and_proxies_are_refused(here: Console) -> None:

@@ -23,7 +23,7 @@ from ai_session.http.console.server import MAX_MESSAGE_BYTES
 from ai_session.sessions.commands import KEPT
 from tests.ai_session.support import asking
 from tests.ai_session.support.consoles import Console, console
-from tests.ai_session.support.mcp_client import living_in, stop_daemons
+from tests.ai_session.support.mcp_client import living_in, running_daemon, stop_daemons
 from tests.ai_session.support.person_client import Person
 from tests.conftest import NO_RUNS, UNBOXED, new_home
 from tests.support import forked
@@ -45,20 +45,6 @@ CLOCK = """(Right => { window.Date = class Wrong extends Right {
 def browser() -> Iterator[Browser]:
     with Browser(f"--host-resolver-rules=MAP {REBOUND} 127.0.0.1") as browser:
         yield browser
-
-
-@pytest.fixture(scope="module")
-def daemon_home(homes: Path) -> Iterator[Path]:
-    home = new_home(homes, UNBOXED + NO_RUNS)
-    forked.daemon(living_in(home))
-    yield home
-    stop_daemons(home)
-
-
-@pytest.fixture(scope="module")
-def here(daemon_home: Path) -> Iterator[Console]:
-    with console(daemon_home) as found:
-        yield found
 
 
 @pytest.fixture
@@ -564,10 +550,8 @@ tools = ["*"]
 @pytest.fixture
 def asking_house(homes: Path) -> Iterator[Path]:
     """Where each command of a client is asked about."""
-    home = new_home(homes, UNBOXED + ASKS + NO_RUNS)
-    forked.daemon(living_in(home))
-    yield home
-    stop_daemons(home)
+    with running_daemon(homes, UNBOXED + ASKS + NO_RUNS) as home:
+        yield home
 
 
 def test_a_question_is_shown_whole_and_answered_by_key(browser: Browser, asking_house: Path) -> None:

@@ -11,9 +11,8 @@ import pytest
 
 from ai_session.http.console.bridge import MOST_REQUEST_BYTES, MOST_REQUESTS
 from tests.ai_session.support.consoles import Console, Tab, console
-from tests.ai_session.support.mcp_client import living_in, stop_daemons
-from tests.conftest import UNBOXED, new_home
-from tests.support import forked
+from tests.ai_session.support.mcp_client import running_daemon
+from tests.conftest import UNBOXED
 
 PROVIDER = """
 import json, sys
@@ -34,10 +33,8 @@ for line in sys.stdin:
 
 @pytest.fixture(scope="module")
 def daemon_home(homes: Path) -> Iterator[Path]:
-    home = new_home(homes)
-    forked.daemon(living_in(home))
-    yield home
-    stop_daemons(home)
+    with running_daemon(homes) as home:
+        yield home
 
 
 def told_by(daemon_home: Path, words: Sequence[str]) -> None:

@@ -6,7 +6,6 @@ import asyncio
 import base64
 import json
 import re
-from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -34,13 +33,6 @@ from tests.ai_session.support.oauth_servers import (
 )
 
 pytestmark = pytest.mark.anyio
-
-
-@pytest.fixture
-async def front(tmp_path: Path) -> AsyncIterator[Front]:
-    async with opened(tmp_path) as front:
-        await add_person(front)
-        yield front
 
 
 async def code_for(front: Front, client: dict[str, Any], pkce: Pkce, **changes: str | None) -> str:

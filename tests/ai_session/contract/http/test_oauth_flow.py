@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -37,13 +36,6 @@ from tests.ai_session.support.oauth_servers import (
 )
 
 pytestmark = pytest.mark.anyio
-
-
-@pytest.fixture
-async def front(tmp_path: Path) -> AsyncIterator[Front]:
-    async with opened(tmp_path) as front:
-        await add_person(front)
-        yield front
 
 
 def provider(front: Front, browser: Browser, memory: Memory, scopes: list[str] | None = None) -> OAuthClientProvider:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import random
-import resource
 import sqlite3
 import time
 from collections.abc import Iterator
@@ -20,6 +19,7 @@ from ai_session.http.oauth.store import FILE, Refused, Store
 from tests.ai_session.support import oauth_writer
 from tests.ai_session.support.oauth_writer import LIVES, WISH, begun, renewed
 from tests.support import forked
+from tests.support.full_disk import no_file_longer_than
 
 ROOT = Path(__file__).parents[4]
 
@@ -109,13 +109,8 @@ def test_a_full_disk_is_reported_and_nothing_is_half_done(tmp_path: Path) -> Non
     file = tmp_path / FILE
     with Store(file) as store:
         before = store.do(begun)
-        limits = resource.getrlimit(resource.RLIMIT_FSIZE)
-        resource.setrlimit(resource.RLIMIT_FSIZE, (file.stat().st_size, limits[1]))
-        try:
-            with pytest.raises(StorageFull):
-                store.do(lambda db: [begun(db) for _ in range(200)])
-        finally:
-            resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+        with no_file_longer_than(file.stat().st_size), pytest.raises(StorageFull):
+            store.do(lambda db: [begun(db) for _ in range(200)])
         assert store.do(lambda db: grants.verify(db, time.time(), before.access_token))
         store.do(begun)
     check(file, [(before.access_token, before.refresh_token)])

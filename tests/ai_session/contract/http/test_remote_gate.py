@@ -21,9 +21,8 @@ from ai_session.client.dialing import open_streams
 from ai_session.errors import DaemonUnavailable, Denied, InsufficientScope, UnknownTool
 from ai_session.http.gate_client import RemoteGate
 from ai_session.models import Answer, Change, Principal, Question, ToolCall
-from tests.ai_session.support.mcp_client import BOUND_SECONDS, daemon_pids, living_in, runtime, stop_daemons
-from tests.conftest import UNBOXED, environment, new_home
-from tests.support import forked
+from tests.ai_session.support.mcp_client import BOUND_SECONDS, daemon_pids, living_in, running_daemon, runtime
+from tests.conftest import UNBOXED, environment
 from tests.support.bounds import pause_awaited
 
 pytestmark = pytest.mark.anyio
@@ -35,10 +34,8 @@ ALICE = replace(USER, subject="alice", scopes=frozenset({"sessions:read", "sessi
 
 @pytest.fixture(scope="module")
 def daemon_home(homes: Path) -> Iterator[Path]:
-    home = new_home(homes, UNBOXED + RISKY)
-    forked.daemon(living_in(home))
-    yield home
-    stop_daemons(home)
+    with running_daemon(homes, UNBOXED + RISKY) as home:
+        yield home
 
 
 @asynccontextmanager

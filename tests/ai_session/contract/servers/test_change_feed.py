@@ -13,10 +13,9 @@ from ai_session.config.settings import Settings
 from ai_session.daemon.app import App
 from ai_session.errors import CursorExpired
 from ai_session.gate.feed import MOST_AT_ONCE, MOST_KEPT
-from tests.ai_session.support.mcp_client import living_in, stop_daemons
+from tests.ai_session.support.mcp_client import running_daemon
 from tests.ai_session.support.person_client import Message, Person
-from tests.conftest import UNBOXED, new_home
-from tests.support import forked
+from tests.conftest import UNBOXED
 
 PAGE = (Path(__file__).parents[4] / "docs/reference/person-protocol.md").read_text()
 ASK = '[[policy.rules]]\nid = "ask"\ndecision = "ask"\nclients = ["agent"]\ncommands = ["deploy"]\n'
@@ -24,18 +23,8 @@ ASK = '[[policy.rules]]\nid = "ask"\ndecision = "ask"\nclients = ["agent"]\ncomm
 
 @pytest.fixture(scope="module")
 def daemon_home(homes: Path) -> Iterator[Path]:
-    home = new_home(homes, UNBOXED + ASK)
-    forked.daemon(living_in(home))
-    yield home
-    stop_daemons(home)
-
-
-@pytest.fixture
-def person(daemon_home: Path) -> Iterator[Person]:
-    with Person(daemon_home) as person:
-        yield person
-        for row in person.call("list_sessions")["structured"]["sessions"]:
-            person.call("close_session", session_id=row["session_id"])
+    with running_daemon(homes, UNBOXED + ASK) as home:
+        yield home
 
 
 class Feed:

@@ -19,23 +19,12 @@ from ai_session import __version__
 from ai_session.servers.base import Connection
 from ai_session.servers.mcp.plugin import FIRST_ANSWERS, McpServer
 from tests.ai_session.contract.servers.test_control import PERSON, MemoryHost
-from tests.ai_session.support.mcp_client import ENVELOPE, Client, Message, double, living_in
+from tests.ai_session.support.mcp_client import ENVELOPE, Client, Message, double
 from tests.ai_session.support.sessions import spin
-from tests.conftest import new_home
 from tests.support import forked
 from tests.support.bounds import BOUND_SECONDS
 
 ROOT = Path(__file__).parents[4]
-
-
-@pytest.fixture(scope="module")
-def warm(homes: Path) -> Iterator[dict[str, str]]:
-    """The environment of a daemon that has everything imported; its heartbeat is 0.01 s."""
-    home = new_home(homes)
-    with double(home=home):
-        with Client(env=living_in(home)) as client:
-            client.call("echo")
-        yield living_in(home)
 
 
 @pytest.fixture

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,21 +12,10 @@ from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS
 
 from agentwire.mcp.first_answers import HANDSHAKE_VERSIONS
 from ai_session import __version__
-from tests.ai_session.support.mcp_client import DATA, ENVELOPE, Client, Message, double, living_in
-from tests.conftest import new_home
+from tests.ai_session.support.mcp_client import DATA, ENVELOPE, Client, Message, double
 
 BAD_LINES: list[dict[str, Any]] = json.loads((DATA / "bad_lines.json").read_text())
 OPENINGS: dict[str, list[Message]] = json.loads((DATA / "openings.json").read_text())
-
-
-@pytest.fixture(scope="module")
-def warm(homes: Path) -> Iterator[dict[str, str]]:
-    """The environment of a daemon that has everything imported."""
-    home = new_home(homes)
-    with double(home=home):
-        with Client(env=living_in(home)) as client:
-            client.call("echo")
-        yield living_in(home)
 
 
 @pytest.fixture(scope="module")

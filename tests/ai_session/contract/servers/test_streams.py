@@ -14,10 +14,9 @@ from ai_session.client.connection import ControlClient, connect
 from ai_session.servers.control.streams import LEAST_WINDOW_BYTES, MOST_STREAMS
 from ai_session.terminal.marks import strip_marks
 from ai_session.terminal.screen import Screen
-from tests.ai_session.support.mcp_client import living_in, runtime, stop_daemons
+from tests.ai_session.support.mcp_client import living_in, running_daemon, runtime
 from tests.ai_session.support.person_client import Person
-from tests.conftest import environment, new_home
-from tests.support import forked
+from tests.conftest import environment
 from tests.support.bounds import pause
 
 WINDOW = LEAST_WINDOW_BYTES
@@ -25,18 +24,8 @@ WINDOW = LEAST_WINDOW_BYTES
 
 @pytest.fixture(scope="module")
 def daemon_home(homes: Path) -> Iterator[Path]:
-    home = new_home(homes)
-    forked.daemon(living_in(home))
-    yield home
-    stop_daemons(home)
-
-
-@pytest.fixture
-def person(daemon_home: Path) -> Iterator[Person]:
-    with Person(daemon_home) as person:
-        yield person
-        for row in person.call("list_sessions")["structured"]["sessions"]:
-            person.call("close_session", session_id=row["session_id"])
+    with running_daemon(homes) as home:
+        yield home
 
 
 def session(person: Person, name: str = "s") -> str:

@@ -47,16 +47,6 @@ def quiet_house(homes: Path) -> Iterator[DaemonHome]:
         yield made
 
 
-@pytest.fixture(scope="module")
-def shut_house(homes: Path) -> Iterator[DaemonHome]:
-    """With a third session ``u``; nothing can be changed any more."""
-    with daemon_home(new_home(homes)) as made:
-        with made.line.client() as client:
-            client.call("create_session", name="u", backend="pty", working_directory=str(made.home))
-        made.shut()
-        yield made
-
-
 @dataclass(frozen=True)
 class Way:
     """A verb's words; what it asks the gate for, in order, also where all is denied, and its exit code then."""

@@ -14,21 +14,10 @@ from agentwire import plugins
 from ai_session.http.gate_client import RemoteGate
 from ai_session.models import Principal, ToolCall, ToolResult
 from ai_session.tools.base import Tool
-from tests.ai_session.support.entries import SHUT, Audit, DaemonHome, daemon_home
+from tests.ai_session.support.entries import SHUT, Audit, DaemonHome
 from tests.ai_session.support.mcp_client import SERVER, Client, living_in, runtime, stop_daemons
-from tests.conftest import client_environment, environment, new_home
+from tests.conftest import client_environment, environment
 from tests.support import forked
-
-
-@pytest.fixture(scope="module")
-def shut_house(homes: Path) -> Iterator[DaemonHome]:
-    """With a third session ``u``; nothing can be changed any more."""
-    with daemon_home(new_home(homes)) as made:
-        with made.line.client() as client:
-            client.call("create_session", name="u", backend="pty", working_directory=str(made.home))
-        made.shut()
-        yield made
-
 
 TOOLS: dict[str, dict[str, Any]] = {
     "create_session": {"name": "new", "backend": "pty"},

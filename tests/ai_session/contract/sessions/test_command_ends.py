@@ -76,11 +76,6 @@ class Caller:
         return (await get_session_info(self._context, OneSession(session_id="main"))).structured["state"]
 
 
-@pytest.fixture(params=plugins.names("ai_session.backends"))
-def backend(request: pytest.FixtureRequest) -> str:
-    return request.param
-
-
 @pytest.fixture(params=SHELLS)
 async def caller(request: pytest.FixtureRequest, backend: str, home: Path) -> AsyncIterator[Caller]:
     assert shutil.which(request.param), f"{request.param} is not installed"

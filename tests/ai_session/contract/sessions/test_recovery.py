@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 
-from agentwire import plugins
 from ai_session.errors import IntegrationLost, SessionBusy, SessionExited
 from ai_session.models import SessionState
 from ai_session.sessions import wait
@@ -38,11 +37,6 @@ SILENCING = (
     ("zsh", "trap 'return 1' DEBUG"),
 )
 """What keeps a shell from executing anything, by its own definition of it."""
-
-
-@pytest.fixture(params=plugins.names("ai_session.backends"))
-def backend(request: pytest.FixtureRequest) -> str:
-    return request.param
 
 
 @pytest.fixture

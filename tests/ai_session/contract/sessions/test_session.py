@@ -10,7 +10,6 @@ from pathlib import Path
 
 import pytest
 
-from agentwire import plugins
 from ai_session.errors import (
     DirectoryUnusable,
     LimitReached,
@@ -41,11 +40,6 @@ from tests.ai_session.support.sessions import (
 from tests.support.bounds import BOUND_SECONDS, pause_awaited
 
 pytestmark = [pytest.mark.anyio, pytest.mark.corners, pytest.mark.either("backend")]
-
-
-@pytest.fixture(params=plugins.names("ai_session.backends"))
-def backend(request: pytest.FixtureRequest) -> str:
-    return request.param
 
 
 @pytest.fixture

@@ -11,7 +11,6 @@ from pathlib import Path
 
 import pytest
 
-from agentwire import plugins
 from ai_session.errors import SessionBusy
 from ai_session.models import SessionState
 from ai_session.sessions import wait
@@ -29,11 +28,6 @@ SHELLS = ("bash", "zsh", "dash", "fish", "mksh")
 READ = "read x; echo got:$x\n"
 STEP_SECONDS = 5.0
 """For each key: a program that is just being started can miss the first one."""
-
-
-@pytest.fixture(params=plugins.names("ai_session.backends"))
-def backend(request: pytest.FixtureRequest) -> str:
-    return request.param
 
 
 @pytest.fixture(params=SHELLS)

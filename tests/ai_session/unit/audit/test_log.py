@@ -5,11 +5,9 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import os
-import resource
 import shutil
 import socket
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +20,7 @@ from ai_session.audit.log import WAITING_BYTES, AuditLog
 from ai_session.errors import AuditBroken, StorageFull
 from ai_session.models import Effect, Principal
 from tests.support.bounds import BOUND_SECONDS
+from tests.support.full_disk import no_file_longer_than
 
 ME = Principal("mcp", uid=1000, pid=7, client="test")
 pytestmark = pytest.mark.anyio
@@ -34,17 +33,6 @@ def judged(directory: Path, *anchors: tuple[int, str]) -> Report:
 
 def found(directory: Path, event: str) -> list[dict[str, Any]]:
     return [record for record in records(lines(directory)) if record["event"] == event]
-
-
-@contextmanager
-def no_file_longer_than(size: int) -> Iterator[None]:
-    """Writes beyond fail with EFBIG, as those on a full disk do with ENOSPC."""
-    before = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, before)
 
 
 @pytest.fixture

@@ -5,10 +5,8 @@ from __future__ import annotations
 import asyncio
 import os
 import re
-import resource
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -25,6 +23,7 @@ from ai_session.gate.policy.policy import HookProgram
 from ai_session.models import Answer, Principal
 from tests.ai_session.support.gates import ASK, CLIENT, DENY, PERSON, SECRET, GateSetup, MemoryConsent, Record
 from tests.support.bounds import BOUND_SECONDS
+from tests.support.full_disk import no_file_longer_than
 
 pytestmark = pytest.mark.anyio
 LOOKED_UP = ["begin", "room", "rate", "validate", "subject", "policy"]
@@ -272,17 +271,6 @@ async def test_a_clients_secrets_are_known_before_its_first_call_is_recorded(hom
     written = b"".join(lines(home / "audit"))
     assert b"not-looking-like-one" not in written
     assert b"neither-does-this" not in written
-
-
-@contextmanager
-def no_file_longer_than(size: int) -> Iterator[None]:
-    """Writes beyond fail, as those on a full disk do."""
-    before = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, before)
 
 
 async def test_without_an_audit_log_nothing_is_changed_while_looking_and_ending_go_on(home: Path) -> None:

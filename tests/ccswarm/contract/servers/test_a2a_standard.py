@@ -17,7 +17,6 @@ from tests.ccswarm.support.a2a_standard_server import (
     TEXT,
     Served,
     Wire,
-    connected,
     old_message,
     plan_message,
     served,
@@ -52,7 +51,7 @@ def at_home(shared_home: Path) -> Iterator[None]:
 
 @pytest.fixture
 def wire(server: Served) -> Iterator[Wire]:
-    with connected(server.port) as wire:
+    with Wire(server.port) as wire:
         yield wire
 
 
@@ -270,7 +269,7 @@ def comes_back(server: Served, values: list[Any]) -> None:
         for position, value in enumerate(values)
     ]
     plan = {"tasks": [{"id": "one", "agent": "bob", "steps": steps}]}
-    with connected(server.port) as wire:
+    with Wire(server.port) as wire:
         task = wire.done(plan_message(plan))
     found = data_of(task, "one")["steps"]
     back = [found[f"s{position}"]["params"]["arguments"]["value"] for position in range(len(values))]
@@ -371,7 +370,7 @@ def test_who_leaves_a_stream_stops_nothing_and_finds_it_again(wire: Wire, verbs:
 def sent(server: Served) -> tuple[dict[str, Any], Any]:
     """A message and its completed task, which came without its history."""
     message = text_message("once only", contextId="our context")
-    with connected(server.port) as wire:
+    with Wire(server.port) as wire:
         return message, wire.done(message, historyLength=0)
 
 

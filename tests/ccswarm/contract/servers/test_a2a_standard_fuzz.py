@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from ccswarm.servers.a2a.standard.wire import METHODS
-from tests.ccswarm.support.a2a_standard_server import TEXT, Served, connected, served
+from tests.ccswarm.support.a2a_standard_server import TEXT, Served, Wire, served
 from tests.ccswarm.support.runs import RunVerbs
 
 JSON = st.recursive(
@@ -65,7 +65,7 @@ def server(shared_home: Path) -> Iterator[Served]:
 @settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
 @given(st.lists(VALID | BROKEN | CUT, min_size=1, max_size=8))
 def test_whatever_comes_every_request_with_an_id_is_answered(server: Served, sent: list[Any]) -> None:
-    with connected(server.port) as wire:
+    with Wire(server.port) as wire:
         for one in sent:
             answer = wire.post(one)
             assert answer["jsonrpc"] == "2.0"

@@ -10,15 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.ccswarm.support.a2a_standard_server import (
-    TEXT,
-    Served,
-    Wire,
-    connected,
-    old_message,
-    served,
-    text_message,
-)
+from tests.ccswarm.support.a2a_standard_server import TEXT, Served, Wire, old_message, served, text_message
 from tests.ccswarm.support.a2a_vault_server import JSON
 from tests.ccswarm.support.runs import RunVerbs
 from tests.conftest import client_environment, environment
@@ -40,7 +32,7 @@ def server(verbs: RunVerbs) -> Iterator[Served]:
 
 @pytest.fixture
 def wire(server: Served) -> Iterator[Wire]:
-    with connected(server.port) as wire:
+    with Wire(server.port) as wire:
         yield wire
 
 
@@ -143,14 +135,14 @@ def test_what_does_not_fit_is_named(wire: Wire) -> None:
 def test_nobody_finds_what_others_began(home: Path) -> None:
     with served(RunVerbs(home, TEXT), **BOTH) as server:
         for wrong in ("", "third-secret"):
-            with connected(server.port, wrong) as stranger:
+            with Wire(server.port, wrong) as stranger:
                 answer = stranger.http.post("/", json=SEND)
                 assert (answer.status_code, answer.headers["www-authenticate"]) == (401, "Bearer")
                 card = stranger.http.get("/.well-known/agent-card.json").json()
         assert card["securitySchemes"]["bearer"]["httpAuthSecurityScheme"] == {"scheme": "Bearer"}
         assert card["securitySchemes"]["key"]["type"] == "apiKey"
         assert card["securityRequirements"] == [{"schemes": {name: {"list": []}}} for name in ("bearer", "key")]
-        with connected(server.port, "first-secret") as one, connected(server.port, "second-secret") as other:
+        with Wire(server.port, "first-secret") as one, Wire(server.port, "second-secret") as other:
             message = text_message("mine")
             task = one.done(message)
             assert one.ask("GetTask", id=task["id"])["id"] == task["id"]
@@ -163,7 +155,7 @@ def test_nobody_finds_what_others_began(home: Path) -> None:
             assert (one.ask("ListTasks")["totalSize"], other.ask("ListTasks")["totalSize"]) == (1, 0)
             assert other.done(message)["id"] != task["id"]
             key = {"X-Api-Key": "first-secret"}
-            with connected(server.port) as third:
+            with Wire(server.port) as third:
                 get = {"jsonrpc": "2.0", "id": 1, "method": "GetTask", "params": {"id": task["id"]}}
                 assert third.post(get, **key)["result"]["id"] == task["id"]
 
@@ -172,7 +164,7 @@ def test_nobody_finds_what_others_began(home: Path) -> None:
 def test_tasks_outlive_the_server_and_go_on(home: Path, how: signal.Signals) -> None:
     verbs = RunVerbs(home, TEXT)
     message = text_message("read it", metadata={"agent": "ann"})
-    with served(verbs) as first, connected(first.port) as wire:
+    with served(verbs) as first, Wire(first.port) as wire:
         asked = old_message("may I?", metadata={"agent": "eve"})
         waits = wire.ask("message/send", message=asked)
         over = wire.done(text_message("before"))
@@ -180,7 +172,7 @@ def test_tasks_outlive_the_server_and_go_on(home: Path, how: signal.Signals) -> 
             number = next(events)["task"]["id"]
             with verbs.held():
                 assert first.end(how) == (0 if how == signal.SIGTERM else -9)
-    with served(verbs) as second, connected(second.port) as wire:
+    with served(verbs) as second, Wire(second.port) as wire:
         assert wire.ask("GetTask", id=over["id"]) == over
         assert (
             wire.ask("SendMessage", message=message, configuration={"returnImmediately": True})["task"]["id"] == number

@@ -12,7 +12,7 @@ import pytest
 
 from ccswarm.journal.files import read
 from tests.ccswarm.support.a2a_standard_server import served
-from tests.ccswarm.support.a2a_vault_server import IDS, JSON, TEXT, Vault, client, wanted
+from tests.ccswarm.support.a2a_vault_server import IDS, JSON, TEXT, Vault, wanted
 from tests.ccswarm.support.rpc_servers import RpcServer, rpc_server
 from tests.ccswarm.support.runs import RunVerbs
 from tests.support.bounds import BOUND_SECONDS
@@ -48,7 +48,7 @@ def port(verbs: RunVerbs, files: RpcServer) -> Iterator[int]:
 
 @pytest.fixture(scope="module")
 def vault(port: int) -> Iterator[Vault]:
-    with client(port) as one:
+    with Vault(port) as one:
         yield one
 
 
@@ -74,7 +74,7 @@ def test_a_tool_is_called_and_its_result_comes_with_the_task(vault: Vault, files
 
 def test_both_addresses_are_one(port: int, vault: Vault) -> None:
     number = vault.send("small", "echo", text="x")
-    with client(port, "/a2a/") as other:
+    with Vault(port, "/a2a/") as other:
         assert other.over(number)["id"] == number
 
 
@@ -147,7 +147,7 @@ def test_a_call_that_exceeds_its_time_limit_is_reported(home: Path, files: RpcSe
     for seconds in ("1", "5", "50"):  # the first that is long enough for the call to reach the server
         files.held.clear()
         variables = {"MCP_SERVER_MAP": json.dumps({"filesystem": files.url}), "MCP_CALL_TIMEOUT": seconds}
-        with served(RunVerbs(home, TEXT), **variables) as one, client(one.port) as vault:
+        with served(RunVerbs(home, TEXT), **variables) as one, Vault(one.port) as vault:
             slow = vault.said("filesystem", "hold")["error"]
         if files.held.is_set():
             break
@@ -169,7 +169,7 @@ def test_a_failure_is_reported_with_the_last_state(vault: Vault) -> None:
 def test_what_the_agent_is_not_granted_is_refused_and_on_record(home: Path, files: RpcServer) -> None:
     verbs = RunVerbs(home, TEXT)
     variables = {"MCP_SERVER_MAP": json.dumps({"filesystem": files.url})}
-    with served(verbs, "--agent", "other", **variables) as server, client(server.port) as vault:
+    with served(verbs, "--agent", "other", **variables) as server, Vault(server.port) as vault:
         before = len(files.asked)
         assert vault.error("filesystem", "filesystem.readFile", path="/data/file.txt") == ("A2A_PROXY", "NOT_GRANTED")
         assert {one["method"] for one in files.asked[before:]} <= {"tools/list"}
@@ -268,7 +268,7 @@ def test_a_call_under_way_is_cancelled_with_its_task(vault: Vault, files: RpcSer
 def test_a_client_that_leaves_a_stream_takes_nothing_with_it(vault: Vault, port: int, files: RpcServer) -> None:
     files.held.clear()
     number = vault.send("filesystem", "hold")
-    with client(port) as other, other.stream(number) as events:
+    with Vault(port) as other, other.stream(number) as events:
         assert next(events)[1]["taskId"] == number
     assert files.held.wait(BOUND_SECONDS)
     files.release()

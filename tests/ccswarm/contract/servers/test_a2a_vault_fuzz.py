@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests.ccswarm.support.a2a_standard_server import Served, served
-from tests.ccswarm.support.a2a_vault_server import TEXT, Vault, client
+from tests.ccswarm.support.a2a_vault_server import TEXT, Vault
 from tests.ccswarm.support.runs import RunVerbs
 
 JSON = st.recursive(
@@ -52,7 +52,7 @@ def server(shared_home: Path) -> Iterator[Served]:
 @settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
 @given(st.lists(REQUESTS | BROKEN | CUT, min_size=1, max_size=8))
 def test_whatever_comes_every_request_with_an_id_is_answered(server: Served, sent: list[Any]) -> None:
-    with client(server.port) as vault:
+    with Vault(server.port) as vault:
         for one in sent:
             answer = vault.post(one)
             assert answer["jsonrpc"] == "2.0"

@@ -12,12 +12,12 @@ from typing import Any
 import pytest
 
 from tests.ccswarm.support.a2a_standard_server import served
-from tests.ccswarm.support.a2a_vault_server import PROXY, TEXT, Vault, client
+from tests.ccswarm.support.a2a_vault_server import PROXY, TEXT, Vault
 from tests.ccswarm.support.rpc_servers import RpcServer, rpc_server
 from tests.ccswarm.support.runs import QUICK, SERVERS, RunVerbs
 from tests.ccswarm.support.verbs import agent
 from tests.ccswarm.support.visionflow_server import Served as ServedTcp
-from tests.ccswarm.support.visionflow_server import connected
+from tests.ccswarm.support.visionflow_server import Wire
 from tests.support.bounds import BOUND_SECONDS
 
 CAREFUL = agent("proxy", "small.*", "filesystem.*", more='approval = "all"')
@@ -47,7 +47,7 @@ def until(vault: Vault, task: str, state: str) -> dict[str, Any]:
 
 def test_a_person_agrees_or_refuses_in_a_terminal(home: Path, files: RpcServer) -> None:
     verbs = RunVerbs(home, QUICK + SERVERS + CAREFUL)
-    with served(verbs, **mapped(files)) as server, client(server.port) as vault:
+    with served(verbs, **mapped(files)) as server, Vault(server.port) as vault:
         task = vault.send("filesystem", "echo", z=1, a="x")
         waits = until(vault, task, "INPUT_REQUIRED")
         asked = question(verbs, task)
@@ -82,7 +82,7 @@ def test_a_question_outlives_the_server_and_a_call_under_way_does_not(
 ) -> None:
     lost = QUICK.replace("[engine]\n", "[engine]\nlost_after_seconds = 1.0\n")
     verbs = RunVerbs(home, lost + SERVERS + '[a2a]\nagent = "proxy"\n' + CAREFUL)
-    with served(verbs, **mapped(files)) as first, client(first.port) as vault:
+    with served(verbs, **mapped(files)) as first, Vault(first.port) as vault:
         waits = vault.send("filesystem", "echo", text="later")
         until(vault, waits, "INPUT_REQUIRED")
         over = vault.send("filesystem", "hold")
@@ -100,7 +100,7 @@ def test_a_question_outlives_the_server_and_a_call_under_way_does_not(
                 assert first.end(how) == -9
         assert files.gone.wait(BOUND_SECONDS)
         files.gone.clear()
-    with served(verbs, **mapped(files)) as second, client(second.port) as vault:
+    with served(verbs, **mapped(files)) as second, Vault(second.port) as vault:
         failed = vault.over(over)
         error = failed["messages"][1]["parts"][0]["content"]["error"]
         assert (failed["state"], error["code"], error["details"]) == ("FAILED", "PROXY_STOPPED", {"effect": "unknown"})
@@ -114,7 +114,7 @@ def test_a_question_outlives_the_server_and_a_call_under_way_does_not(
 def test_calls_beyond_the_budget_are_refused(home: Path) -> None:
     more = "[agents.budget]\ncalls = 2\n"
     verbs = RunVerbs(home, QUICK + SERVERS + agent("proxy", "small.*") + more)
-    with served(verbs) as server, client(server.port) as vault:
+    with served(verbs) as server, Vault(server.port) as vault:
         assert vault.said("small", "echo", text="1")["success"]
         assert vault.said("small", "echo", text="2")["success"]
         assert vault.error("small", "echo", text="3") == ("A2A_PROXY", "BUDGET_EXHAUSTED")
@@ -122,7 +122,7 @@ def test_calls_beyond_the_budget_are_refused(home: Path) -> None:
 
 def test_it_has_to_be_said_who_calls_where_there_is_more_than_one(home: Path) -> None:
     verbs = RunVerbs(home, QUICK + SERVERS + PROXY + agent("other", "small.echo"))
-    with served(verbs) as server, client(server.port) as vault:
+    with served(verbs) as server, Vault(server.port) as vault:
         fault = vault.fault("tasks/send", **_echo())
         assert fault["code"] == -32000
         assert "no agent is set for calling tools" in fault["message"]
@@ -141,7 +141,7 @@ def test_two_dialects_are_served_by_one_process_and_end_with_it(home: Path) -> N
     server = ServedTcp(verbs, "--a2a", "--a2a-port", str(port))
     try:
         server.until_ready("A2A")
-        with connected(server.port) as wire, client(port) as vault:
+        with Wire(server.port) as wire, Vault(port) as vault:
             assert vault.said("small", "echo", text="one")["success"]
             assert wire.ask("ping") == {}
         assert server.end() == 0, server.said

@@ -78,7 +78,7 @@ def swarms(verbs: RunVerbs) -> int:
 
 
 def tasks(server: Serving) -> int:
-    with a2a_standard_server.connected(server.port) as wire:
+    with a2a_standard_server.Wire(server.port) as wire:
         return wire.ask("ListTasks")["totalSize"]
 
 
@@ -325,7 +325,7 @@ def test_a_program_of_this_user_behind_a_proxy_is_nobody(a2a: Serving) -> None:
 def test_what_the_token_begins_is_this_users(verbs: RunVerbs, a2a: Serving) -> None:
     token = (verbs.state / FILE).read_text().strip()
     key = {"X-Forwarded-For": "192.0.2.1", "X-Api-Key": token}
-    with a2a_standard_server.connected(a2a.port) as own, httpx2.Client(base_url=own.url, headers=key) as other:
+    with a2a_standard_server.Wire(a2a.port) as own, httpx2.Client(base_url=own.url, headers=key) as other:
         task = own.done(a2a_standard_server.text_message("mine"))
         assert other.get(f"/tasks/{task['id']}").json()["id"] == task["id"]
 

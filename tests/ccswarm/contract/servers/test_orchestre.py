@@ -14,8 +14,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ccswarm import __version__
+from ccswarm.servers.mcp.toolsets.orchestre.plugin import BY_NAME
 from ccswarm.servers.mcp.toolsets.orchestre.starters import ABOUT
-from ccswarm.servers.mcp.toolsets.orchestre.toolset import BY_NAME
 from ccswarm.servers.mcp.toolsets.swarm.tools import TOOLS as SWARM
 from tests.ccswarm.support.mcp_server_process import INITIALIZE, MODERN, ServerClient, serving
 from tests.ccswarm.support.runs import BASE, RunVerbs

@@ -16,14 +16,15 @@ from ccswarm.config.config import settings_of
 from ccswarm.models import RunStatus
 from ccswarm.runs.status import facts_of, runs
 from ccswarm.servers.base import ServerOptions
-from ccswarm.servers.mcp.toolsets.orchestre.base import PARTIAL, Refusal
+from ccswarm.servers.mcp.toolsets.base import PARTIAL
+from ccswarm.servers.mcp.toolsets.orchestre.base import Refusal
 from ccswarm.servers.mcp.toolsets.orchestre.model_tools import TOOLS
 from ccswarm.servers.mcp.toolsets.orchestre.schemas import ANALYSIS
-from ccswarm.servers.mcp.toolsets.workbench import Workbench
+from ccswarm.servers.mcp.workbench import Workbench
 from tests.ccswarm.support.llm_agents import KEY, SECRET, finish
 from tests.ccswarm.support.model_servers import Asked, Behaviour, Fail, ModelServer, Reply, Stall
 from tests.ccswarm.support.orchestre_trees import PYTHON, made
-from tests.ccswarm.support.runs import QUICK, SERVERS, RunVerbs
+from tests.ccswarm.support.runs import MAKER, QUICK, SERVERS, RunVerbs
 from tests.ccswarm.support.verbs import agreed
 from tests.conftest import environment
 from tests.support.bounds import BOUND_SECONDS
@@ -31,17 +32,6 @@ from tests.support.bounds import BOUND_SECONDS
 pytestmark = pytest.mark.anyio
 NEEDED = "- Users log in with OAuth\n- Must export reports as CSV\n- Could send email reminders"
 RUN = {tool.name: tool.run for tool in TOOLS}
-
-MAKER = """
-[[agents]]
-name = "mia"
-type = "coder"
-grants = ["small.*"]
-[[agents.settings.steps]]
-id = "do"
-tool = "small.echo"
-args = { text = "${task.text}" }
-"""
 
 
 def thinker(server: ModelServer, name: str, model: str, more: str = 'grants = ["small.*"]') -> str:

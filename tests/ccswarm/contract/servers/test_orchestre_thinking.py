@@ -17,24 +17,14 @@ from ccswarm.servers.base import ServerOptions
 from ccswarm.servers.mcp.toolsets.orchestre.base import Refusal
 from ccswarm.servers.mcp.toolsets.orchestre.model_tools import TOOLS
 from ccswarm.servers.mcp.toolsets.orchestre.schemas import analysis_problem, plan_problem
-from ccswarm.servers.mcp.toolsets.workbench import Workbench
+from ccswarm.servers.mcp.workbench import Workbench
 from tests.ccswarm.support.mcp_server_process import ServerClient, serving
 from tests.ccswarm.support.orchestre_trees import MIXED, committed, made
-from tests.ccswarm.support.runs import QUICK, SERVERS, RunVerbs
+from tests.ccswarm.support.runs import MAKER, QUICK, SERVERS, RunVerbs
 from tests.conftest import BY_CHANCE, client_environment, environment
 from tests.support.bounds import BOUND_SECONDS
 
 SAAS = "Build SaaS with auth and billing"
-MAKER = """
-[[agents]]
-name = "mia"
-type = "coder"
-grants = ["small.*"]
-[[agents.settings.steps]]
-id = "do"
-tool = "small.echo"
-args = { text = "${task.text}" }
-"""
 
 
 @pytest.fixture(scope="module")

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from jsonschema import Draft202012Validator
 
-from ccswarm.servers.mcp.toolsets.orchestre.toolset import BY_NAME as ORCHESTRE
+from ccswarm.servers.mcp.toolsets.orchestre.plugin import BY_NAME as ORCHESTRE
 from tests.ccswarm.support.mcp_server_process import INITIALIZE, MODERN, ROOT, ServerClient, serving
 from tests.ccswarm.support.runs import BASE, SMALL, TWO, RunVerbs, step, task
 from tests.conftest import client_environment, environment

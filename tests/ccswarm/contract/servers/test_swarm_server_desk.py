@@ -12,7 +12,7 @@ from ccswarm.config import config
 from ccswarm.errors import UsageInvalid
 from ccswarm.servers.base import ServerOptions
 from ccswarm.servers.mcp.toolsets.swarm.calls import call
-from ccswarm.servers.mcp.toolsets.workbench import Workbench
+from ccswarm.servers.mcp.workbench import Workbench
 from tests.ccswarm.support.runs import SMALL, TWO, step, task
 from tests.ccswarm.support.verbs import agent, agreed, server
 from tests.support.bounds import BOUND_SECONDS

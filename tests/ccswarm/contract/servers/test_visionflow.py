@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from tests.ccswarm.support.runs import RunVerbs
-from tests.ccswarm.support.visionflow_server import IDS, TEXT, Served, Wire, connected, served
+from tests.ccswarm.support.visionflow_server import IDS, TEXT, Served, Wire, served
 
 INIT = {"topology": "hierarchical", "maxAgents": 10, "strategy": "adaptive"}
 
@@ -29,7 +29,7 @@ def server(verbs: RunVerbs) -> Iterator[Served]:
 
 @pytest.fixture
 def wire(server: Served) -> Iterator[Wire]:
-    with connected(server.port) as wire:
+    with Wire(server.port) as wire:
         yield wire
 
 
@@ -213,7 +213,7 @@ def test_bad_lines_are_answered_and_cost_nothing_else(wire: Wire) -> None:
 
 def test_what_was_asked_before_the_end_is_answered(server: Served) -> None:
     """As ``printf … | nc`` does it: one line, the last one without its newline, and then nothing."""
-    with connected(server.port) as wire:
+    with Wire(server.port) as wire:
         wire.send(json.dumps({"jsonrpc": "2.0", "id": "1", "method": "swarm_init", "params": INIT}).encode())
         wire.socket.shutdown(socket.SHUT_WR)
         assert wire.answer()["result"]["topology"] == "hierarchical"
@@ -221,11 +221,11 @@ def test_what_was_asked_before_the_end_is_answered(server: Served) -> None:
 
 
 def test_nothing_comes_that_was_not_asked_for(server: Served) -> None:
-    with connected(server.port) as quiet:
+    with Wire(server.port) as quiet:
         for method in ("notifications/initialized", "server_info", "no_such"):
             quiet.send({"jsonrpc": "2.0", "method": method})
         quiet.send({"jsonrpc": "2.0", "id": 1, "result": {}})
-        with connected(server.port) as busy:
+        with Wire(server.port) as busy:
             busy.swarm("mesh", "researcher")
         assert quiet.whole("ping")["result"] == {}
         quiet.socket.shutdown(socket.SHUT_WR)
@@ -233,9 +233,9 @@ def test_nothing_comes_that_was_not_asked_for(server: Served) -> None:
 
 
 def test_a_client_that_calls_tools_without_a_handshake_gets_one_line(server: Served) -> None:
-    with connected(server.port) as wire:
+    with Wire(server.port) as wire:
         swarm, (agent,) = wire.swarm("mesh", "researcher")
-    with connected(server.port) as wire:
+    with Wire(server.port) as wire:
         request = {"jsonrpc": "2.0", "method": "tools/call", "id": 1732233600123}
         arguments = {"filter": "all", "include_metadata": True}
         wire.send({**request, "params": {"name": "agent_list", "arguments": arguments}})

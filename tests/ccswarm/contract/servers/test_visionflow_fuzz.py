@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from ccswarm.servers.visionflow.methods import METHODS, TOOLS
 from tests.ccswarm.support.runs import RunVerbs
-from tests.ccswarm.support.visionflow_server import TEXT, Served, connected, served
+from tests.ccswarm.support.visionflow_server import TEXT, Served, Wire, served
 
 SWARM = "swarm-550e8400-e29b-41d4-a716-446655440000"
 WORDS = ("mesh", "star", "coder", "researcher", "adaptive", "high", SWARM, "all", "")
@@ -59,7 +59,7 @@ def test_whatever_comes_every_request_with_an_id_is_answered(server: Served, exa
         last = f"last {uuid.uuid4()}"
         lines = [one if isinstance(one, bytes) else json.dumps(one).encode() for one in sent]
         data = b"\n".join([*lines, json.dumps(request(last, "ping", {})).encode(), b""])
-        with connected(server.port) as wire:
+        with Wire(server.port) as wire:
             wire.ask("ping")
             for start in range(0, len(data), piece):
                 wire.send(data[start : start + piece])

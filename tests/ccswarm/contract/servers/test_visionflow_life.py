@@ -11,7 +11,7 @@ import pytest
 
 from ccswarm.servers.visionflow.plugin import UNKNOWN_ADVICE
 from tests.ccswarm.support.runs import RunVerbs
-from tests.ccswarm.support.visionflow_server import TEXT, Wire, children, connected, served
+from tests.ccswarm.support.visionflow_server import TEXT, Wire, children, served
 from tests.conftest import client_environment, environment
 from tests.support.products import first
 
@@ -34,7 +34,7 @@ def until(wire: Wire, swarm: str, **expected: int) -> None:
 
 @pytest.mark.parametrize("how", [pytest.param(signal.SIGTERM, marks=pytest.mark.torture), signal.SIGKILL])
 def test_swarms_outlive_the_server_and_their_tasks_go_on(verbs: RunVerbs, how: signal.Signals) -> None:
-    with served(verbs) as first, connected(first.port) as wire:
+    with served(verbs) as first, Wire(first.port) as wire:
         swarm, (ann, ada) = wire.swarm("ring", "analyst", "researcher")
         old = wire.ask("task_orchestrate", swarmId=swarm, task="first")["taskId"]
         with verbs.answering("done"):
@@ -42,7 +42,7 @@ def test_swarms_outlive_the_server_and_their_tasks_go_on(verbs: RunVerbs, how: s
         task = wire.ask("task_orchestrate", swarmId=swarm, task="second", priority="low")["taskId"]
         with verbs.held():
             assert first.end(how) == (0 if how == signal.SIGTERM else -9)
-    with served(verbs) as second, connected(second.port) as wire:
+    with served(verbs) as second, Wire(second.port) as wire:
         status = wire.ask("swarm_status", swarmId=swarm)
         assert (status["topology"], status["pendingTasks"], status["completedTasks"]) == ("ring", 1, 1)
         until(wire, swarm, activeAgents=2)
@@ -59,22 +59,22 @@ def test_a_server_of_another_directory_has_none_of_its_swarms(verbs: RunVerbs, t
     other.state = verbs.state
     for one in (verbs, other):
         one.rewrite(verbs.file.read_text())
-    with served(verbs) as first, connected(first.port) as wire:
+    with served(verbs) as first, Wire(first.port) as wire:
         swarm, _ = wire.swarm("ring", "analyst")
-        with served(other) as second, connected(second.port) as elsewhere:
+        with served(other) as second, Wire(second.port) as elsewhere:
             assert elsewhere.fault("swarm_status", swarmId=swarm)["code"] == -32001
         assert wire.ask("swarm_status", swarmId=swarm)["topology"] == "ring"
 
 
 @pytest.mark.torture  # without a restart: test_what_a_terminated_agent_has_not_begun_never_begins
 def test_what_is_to_follow_a_run_that_an_agent_left_follows_after_a_restart(verbs: RunVerbs) -> None:
-    with served(verbs) as first, connected(first.port) as wire:
+    with served(verbs) as first, Wire(first.port) as wire:
         swarm, (_, bob, _) = wire.swarm("ring", "analyst", "coder", "researcher")
         task = wire.ask("task_orchestrate", swarmId=swarm, task="pass it on")["taskId"]
         with verbs.held():
             wire.ask("agent_terminate", agentId=bob)
             assert first.end() == 0
-    with served(verbs) as second, connected(second.port) as wire:
+    with served(verbs) as second, Wire(second.port) as wire:
         assert wire.ask("swarm_status", swarmId=swarm)["pendingTasks"] == 1
         with verbs.answering("done"):
             found = wire.over(task)
@@ -82,7 +82,7 @@ def test_what_is_to_follow_a_run_that_an_agent_left_follows_after_a_restart(verb
 
 
 def test_what_cannot_be_started_again_is_not_active_and_a_file_that_is_no_swarm_is_left_alone(verbs: RunVerbs) -> None:
-    with served(verbs) as first, connected(first.port) as wire:
+    with served(verbs) as first, Wire(first.port) as wire:
         swarm, (_, bob) = wire.swarm("mesh", "researcher", "coder")
         destroyed, _ = wire.swarm()
         wire.ask("swarm_destroy", swarmId=destroyed)
@@ -92,7 +92,7 @@ def test_what_cannot_be_started_again_is_not_active_and_a_file_that_is_no_swarm_
     broken.write_text("{")
     text = verbs.file.read_text()
     verbs.rewrite(text.replace('name = "bob"', 'name = "bert"'))
-    with served(verbs) as second, connected(second.port) as wire:
+    with served(verbs) as second, Wire(second.port) as wire:
         assert wire.fault("swarm_status", swarmId=destroyed)["code"] == -32001
         until(wire, swarm, activeAgents=1)
         while not (stopped := wire.ask("agent_list", swarmId=swarm, filter="stopped", include_metadata=True)["agents"]):
@@ -111,18 +111,18 @@ def test_what_cannot_be_started_again_is_not_active_and_a_file_that_is_no_swarm_
 @pytest.mark.torture
 def test_who_may_not_use_a_server_that_never_answers_does_not_ask_it(verbs: RunVerbs) -> None:
     verbs.rewrite(verbs.file.read_text() + MUTE)
-    with served(verbs) as server, connected(server.port) as wire:
+    with served(verbs) as server, Wire(server.port) as wire:
         swarm, _ = wire.swarm("mesh", "researcher")
         until(wire, swarm, activeAgents=1)
 
 
 @pytest.mark.torture
 def test_a_server_of_an_agent_that_never_answers_holds_nobody_up(verbs: RunVerbs) -> None:
-    with served(verbs) as first, connected(first.port) as wire:
+    with served(verbs) as first, Wire(first.port) as wire:
         swarm, (ada,) = wire.swarm("mesh", "researcher")
     text = verbs.file.read_text()
     verbs.rewrite(text.replace("capabilities =", 'grants = ["*"]\ncapabilities =').replace(PLAIN, "", 1) + MUTE)
-    with served(verbs) as second, connected(second.port) as wire:
+    with served(verbs) as second, Wire(second.port) as wire:
         (found,) = wire.ask("agent_list", swarmId=swarm)["agents"]
         assert (found["id"], found["status"]) == (ada, "starting")
         assert wire.fault("task_orchestrate", swarmId=swarm, task="go")["code"] == -32002
@@ -134,7 +134,7 @@ def test_a_server_of_an_agent_that_never_answers_holds_nobody_up(verbs: RunVerbs
 
 @pytest.mark.torture
 def test_it_ends_when_told_and_answers_what_it_was_asked(verbs: RunVerbs) -> None:
-    with served(verbs) as server, connected(server.port) as idle, connected(server.port) as wire:
+    with served(verbs) as server, Wire(server.port) as idle, Wire(server.port) as wire:
         swarm, _ = wire.swarm("mesh", "analyst")
         wire.ask("task_orchestrate", swarmId=swarm, task="wait")
         with verbs.held():
@@ -147,7 +147,7 @@ def test_it_ends_when_told_and_answers_what_it_was_asked(verbs: RunVerbs) -> Non
 
 
 def test_before_the_token_only_a_greeting_is_answered_and_with_it_one_may_come_from_elsewhere(verbs: RunVerbs) -> None:
-    with served(verbs, "--host", "0.0.0.0", TCP_AUTH_TOKEN=TOKEN) as server, connected(server.port) as wire:
+    with served(verbs, "--host", "0.0.0.0", TCP_AUTH_TOKEN=TOKEN) as server, Wire(server.port) as wire:
         required = {"code": -32000, "message": "Authentication required", "data": {"message": UNKNOWN_ADVICE}}
         assert wire.ask("initialize", protocolVersion="0.1.0")["serverInfo"] == {"name": "ccswarm", "version": ""}
         for method in ("swarm_init", "tools/list", "tools/call", "ping", "server_info", "no_such"):
@@ -156,7 +156,7 @@ def test_before_the_token_only_a_greeting_is_answered_and_with_it_one_may_come_f
             assert wire.fault("authenticate", token=wrong) == {"code": -32000, "message": "Authentication failed"}
         assert wire.ask("authenticate", token=TOKEN) == {"authenticated": True}
         assert wire.ask("swarm_init", topology="mesh")["maxAgents"] == 10
-        with connected(server.port) as other:
+        with Wire(server.port) as other:
             assert other.fault("server_info") == required
             for _ in range(5):
                 other.fault("authenticate", token="guess")
@@ -189,15 +189,15 @@ def test_the_port_is_the_options_or_that_of_the_environment(verbs: RunVerbs) -> 
 
 
 def test_one_connection_too_many_gets_an_error(verbs: RunVerbs) -> None:
-    with served(verbs, "--connections", "2") as server, connected(server.port) as one, connected(server.port) as two:
+    with served(verbs, "--connections", "2") as server, Wire(server.port) as one, Wire(server.port) as two:
         assert [wire.ask("ping") for wire in (one, two)] == [{}, {}]
-        with connected(server.port) as three:
+        with Wire(server.port) as three:
             refused = three.answer()
             assert (refused["id"], refused["error"]) == (None, {"code": -32000, "message": "Too many connections"})
             assert three.answer() is None
         one.close()
         while True:  # its place is free when the server has seen it go
-            with connected(server.port) as four:
+            with Wire(server.port) as four:
                 four.send({"jsonrpc": "2.0", "id": 1, "method": "ping"})
                 if four.answer()["id"] == 1:
                     break
@@ -205,7 +205,7 @@ def test_one_connection_too_many_gets_an_error(verbs: RunVerbs) -> None:
 
 
 def test_an_address_that_asks_too_much_gets_an_error(verbs: RunVerbs) -> None:
-    with served(verbs, "--requests", "5") as server, connected(server.port) as wire:
+    with served(verbs, "--requests", "5") as server, Wire(server.port) as wire:
         numbers = [wire.begin("ping", {}) for _ in range(40)]
         answers = [wire.answer() for _ in numbers]
         assert [one["id"] for one in answers] == numbers
@@ -218,7 +218,7 @@ def test_an_address_that_asks_too_much_gets_an_error(verbs: RunVerbs) -> None:
 def test_the_program_says_what_it_serves(verbs: RunVerbs) -> None:
     with served(verbs) as server:
         assert server.said[0] == f"VisionFlow is served at 127.0.0.1 port {server.port}"
-        with connected(server.port, token="any") as wire:  # no token is required, and any is taken
+        with Wire(server.port, token="any") as wire:  # no token is required, and any is taken
             assert wire.ask("ping") == {}
         assert server.end() == 0
     team = "ada (researcher), bob (coder), eve (coordinator), ann (analyst), mia (writer)"
@@ -233,7 +233,7 @@ def test_the_program_says_what_it_serves(verbs: RunVerbs) -> None:
 
 
 def test_what_cannot_be_kept_is_an_internal_error_without_its_inside(verbs: RunVerbs) -> None:
-    with served(verbs) as server, connected(server.port) as wire:
+    with served(verbs) as server, Wire(server.port) as wire:
         kept, aside = verbs.state / "visionflow", verbs.state / "aside"
         kept.rename(aside)
         kept.touch()

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tests.ccswarm.support.runs import RunVerbs
-from tests.ccswarm.support.visionflow_server import TEXT, Served, Wire, children, connected, served
+from tests.ccswarm.support.visionflow_server import TEXT, Served, Wire, children, served
 from tests.conftest import client_environment, environment
 
 UNABLE = """
@@ -47,7 +47,7 @@ def server(verbs: RunVerbs) -> Iterator[Served]:
 @pytest.fixture
 def wire(server: Served) -> Iterator[Wire]:
     """Nothing of a test's swarms is left to the next one."""
-    with connected(server.port) as wire:
+    with Wire(server.port) as wire:
         yield wire
         for one in wire.ask("visualization.snapshot")["swarms"]:
             wire.ask("swarm_destroy", swarmId=one["swarmId"])
@@ -286,7 +286,7 @@ def test_an_agent_that_could_do_nothing_does_not_join(wire: Wire) -> None:
 
 def test_the_persons_limit_is_above_what_clients_want(home: Path) -> None:
     verbs = RunVerbs(home, TEXT.replace("[engine]", "[swarm]\nmax_agents = 2\n[engine]"))
-    with served(verbs) as server, connected(server.port) as wire:
+    with served(verbs) as server, Wire(server.port) as wire:
         assert wire.ask("swarm_init", topology="mesh")["maxAgents"] == 2
         fault = wire.fault("swarm_init", topology="mesh", maxAgents=3)
         assert fault["data"] == {

@@ -18,7 +18,7 @@ from ccswarm.brains.base import WorkerContext
 from ccswarm.models import CallOutcome, CallRequest, CallStatus, RunStatus
 from tests.ccswarm.support.cli_swarms import TASK, CliWorker, ended, started
 from tests.ccswarm.support.guest_terminals import Terminals
-from tests.ccswarm.support.swarms import MemoryWorker
+from tests.ccswarm.support.swarms import Hanging, MemoryWorker
 from tests.conftest import processes
 from tests.support.bounds import BOUND_SECONDS
 from tests.support.products import first as first_of
@@ -204,18 +204,12 @@ async def test_no_terminal_is_told(cli: CliWorker) -> None:
 
 @pytest.mark.parametrize("victim", first_of(["keeper", "program"], "program"))
 async def test_a_killed_program_is_started_again_with_its_session(cli: CliWorker, home: Path, victim: str) -> None:
-    going = asyncio.Event()
-
-    async def hang(_: CallRequest) -> Mapping[str, Any]:
-        going.set()
-        await asyncio.Event().wait()
-        raise AssertionError
-
+    hang = Hanging()
     cli.worker.tool("srv.hang", hang)
     heard = home / "prompts"
     words = [sys.executable, str(AGENT), "{mcp_config}", "--resume", "{session}", f"prompt:{heard}", "finish:failed:no"]
     async with started(cli, plan("say:here", "call:srv__do:{}", "call:srv__hang:{}", more={"resume": words})) as name:
-        await asyncio.wait_for(going.wait(), BOUND_SECONDS)
+        await asyncio.wait_for(hang.called.wait(), BOUND_SECONDS)
         if victim == "keeper":
             os.killpg(cli.terminals.running[name].pid, signal.SIGKILL)
         else:
@@ -230,19 +224,13 @@ async def test_a_killed_program_is_started_again_with_its_session(cli: CliWorker
 
 async def test_a_killed_worker_leaves_the_program_running(home: Path, cli: CliWorker) -> None:
     """The next worker goes on with the same program, in the same terminal; what it said is told once."""
-    going = asyncio.Event()
-
-    async def hang(_: CallRequest) -> Mapping[str, Any]:
-        going.set()
-        await asyncio.Event().wait()
-        raise AssertionError
-
+    hang = Hanging()
     cli.worker.tool("srv.hang", hang)
     second = CliWorker(home, cli.terminals, MemoryWorker(cli.worker.engine.store, "two"))
     second.worker.tool("srv.hang", found=2)
     given = plan("say:one", "call:srv__hang:{}", "say:two", "call:srv__do:{}", "finish:succeeded:went on")
     async with started(cli, given, "one"):
-        await asyncio.wait_for(going.wait(), BOUND_SECONDS)
+        await asyncio.wait_for(hang.called.wait(), BOUND_SECONDS)
         cli.worker.engine.kill()
         async with second.worker.working("two"):
             task = await ended(second)

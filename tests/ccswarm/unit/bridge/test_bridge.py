@@ -17,7 +17,7 @@ from ccswarm.brains.base import WorkerContext
 from ccswarm.bridge.bridge import ToolBridge, bridge_directory, shown_names
 from ccswarm.models import CallOutcome, CallRequest, CallStatus, Execution, RunStatus, ToolInfo
 from tests.ccswarm.support.guest_client import ENVELOPE, GuestClient, guest, words
-from tests.ccswarm.support.swarms import MemoryWorker, settings
+from tests.ccswarm.support.swarms import Hanging, MemoryWorker, settings
 from tests.support.bounds import BOUND_SECONDS
 from tests.support.strangers import IS_ROOT, USERS, as_user
 
@@ -184,13 +184,7 @@ async def test_a_person_is_asked_and_the_call_waits(home: Path) -> None:
 async def test_a_worker_is_killed_and_the_program_goes_on(home: Path) -> None:
     """Its server connects again; the call that nobody knows the end of is told by the next worker, nothing twice."""
     first = new_world(home)
-    going = asyncio.Event()
-
-    async def hang(_: CallRequest) -> Mapping[str, Any]:
-        going.set()
-        await asyncio.Event().wait()
-        raise AssertionError
-
+    hang = Hanging()
     first.tool("srv.do", found=1)
     first.tool("srv.hang", hang)
     second = new_world(home, MemoryWorker(first.engine.store, "two"))
@@ -207,7 +201,7 @@ async def test_a_worker_is_killed_and_the_program_goes_on(home: Path) -> None:
             await client.shake_hands()
             assert (await client.call("srv__do"))["structuredContent"] == {"found": 1}
             hanging = client.begin_call("srv__hang")
-            await asyncio.wait_for(going.wait(), BOUND_SECONDS)
+            await asyncio.wait_for(hang.called.wait(), BOUND_SECONDS)
             first.engine.kill()
             async with second.working("two"):
                 async with asyncio.timeout(BOUND_SECONDS):

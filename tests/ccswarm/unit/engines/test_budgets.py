@@ -13,7 +13,7 @@ from ccswarm.models import CallRequest, RunStatus
 from ccswarm.swarm.agent import STOP
 from ccswarm.swarm.time_budgets import TimeBudgets, TimeLeft
 from tests.ccswarm.support.llm_agents import finish, llm_worker, plan, recorded, reply
-from tests.ccswarm.support.swarms import MemoryWorker, settings, steps
+from tests.ccswarm.support.swarms import Hanging, MemoryWorker, settings, steps
 from tests.support.bounds import BOUND_SECONDS
 
 pytestmark = pytest.mark.anyio
@@ -143,18 +143,12 @@ async def test_a_task_whose_review_goes_on_can_be_stopped() -> None:
 
 async def test_a_second_process_counts_the_time_of_the_first() -> None:
     made = MemoryWorker()
-    reached, never = asyncio.Event(), asyncio.Event()
-
-    async def hang(_: CallRequest) -> Mapping[str, Any]:
-        reached.set()
-        await never.wait()
-        return {}
-
+    hang = Hanging()
     made.tool("srv.do", hang)
     given = settings({"tasks": [{"id": "a", "steps": steps("one"), "budget": {"seconds": 0.3}}]})
     async with made.working(), asyncio.timeout(BOUND_SECONDS):
         await made.swarm.submit(given, "run_1", "/project")
-        await reached.wait()
+        await hang.called.wait()
         made.engine.kill()
     other = MemoryWorker(made.engine.store, "two")
     other.tool("srv.do", hang)

@@ -9,7 +9,7 @@ import pytest
 
 from ccswarm.errors import InvalidArguments
 from ccswarm.servers.mcp.prompts import PROMPTS, fill
-from ccswarm.servers.mcp.toolsets.orchestre import toolset
+from ccswarm.servers.mcp.toolsets.orchestre import plugin
 from ccswarm.servers.mcp.toolsets.orchestre.analysis import analysis_of, brief_of, is_new
 from ccswarm.servers.mcp.toolsets.orchestre.base import Refusal
 from ccswarm.servers.mcp.toolsets.orchestre.model_tools import given_analysis
@@ -62,11 +62,11 @@ def test_what_is_no_analysis_is_refused_by_field(given: Any) -> None:
 
 def test_answers_have_the_names_of_the_document_and_ours() -> None:
     analysis, plan = planned(SAAS)
-    reported = toolset.as_documented({"plan": plan, "method": "rules"})
+    reported = plugin.as_documented({"plan": plan, "method": "rules"})
     assert reported["phases"] == plan["phases"]
     assert {**reported["data"], "phases": reported["phases"]} == plan
-    assert toolset.as_documented({"analysis": analysis, "notes": []}) == {"data": analysis}
-    assert toolset.as_documented({"key": "a", "keys": ["a"]}) == {"data": {"key": "a", "keys": ["a"]}}
+    assert plugin.as_documented({"analysis": analysis, "notes": []}) == {"data": analysis}
+    assert plugin.as_documented({"key": "a", "keys": ["a"]}) == {"data": {"key": "a", "keys": ["a"]}}
 
 
 def test_prompts_say_what_to_do_with_what_was_given() -> None:

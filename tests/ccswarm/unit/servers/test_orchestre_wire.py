@@ -13,14 +13,15 @@ from typing import Any
 import pytest
 
 from ccswarm.servers.base import ServerOptions
-from ccswarm.servers.mcp.toolsets.orchestre import toolset
+from ccswarm.servers.mcp.toolsets.base import Answer, MissingFields
+from ccswarm.servers.mcp.toolsets.orchestre import plugin
 from ccswarm.servers.mcp.toolsets.orchestre.base import OrchestreTool, Refusal, takes
 from ccswarm.servers.mcp.toolsets.orchestre.context import MOST_CHARS, MOST_KEYS, get_context, set_context
+from ccswarm.servers.mcp.toolsets.orchestre.plugin import BY_NAME, Limits, validate
 from ccswarm.servers.mcp.toolsets.orchestre.redaction import Redaction
 from ccswarm.servers.mcp.toolsets.orchestre.starters import ABOUT, FOLDER, HIDDEN, NEXT, files_of
-from ccswarm.servers.mcp.toolsets.orchestre.toolset import BY_NAME, Limits, MissingFields, validate
-from ccswarm.servers.mcp.toolsets.workbench import Workbench
 from ccswarm.servers.mcp.wire_log import MOST_WAITING, Trace
+from ccswarm.servers.mcp.workbench import Workbench
 from tests.support.bounds import BOUND_SECONDS
 
 ANALYZE, BEGIN = BY_NAME["analyze_project"], BY_NAME["initialize_project"]
@@ -149,8 +150,8 @@ def test_secrets_are_never_shown(value: Any, shown: Any) -> None:
 
 
 async def _told(verbs: Workbench, name: str, **given: Any) -> Any:
-    reported = await toolset.call(verbs, name, given)
-    return reported.facts if reported.facts is not None else json.loads(reported.text)
+    reported = await plugin.call(verbs, name, given)
+    return reported.facts if isinstance(reported, Answer) else json.loads(reported.text)
 
 
 @pytest.mark.anyio
@@ -173,7 +174,7 @@ async def test_context_is_bounded_and_each_client_has_its_own() -> None:
 @pytest.mark.anyio
 async def test_the_envelope() -> None:
     verbs = Workbench(ServerOptions())
-    reported = await toolset.call(verbs, "set_context", {"key": "k", "value": 1, "ttl": 5, "scope": None})
+    reported = await plugin.call(verbs, "set_context", {"key": "k", "value": 1, "ttl": 5, "scope": None})
     assert reported.facts is not None
     assert json.loads(reported.text) == reported.facts
     assert reported.text.startswith('{\n  "success": true,\n  "key": "k"')

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from ccswarm.models import RunStatus
-from tests.ccswarm.support.swarms import MemoryWorker, settings, steps
+from tests.ccswarm.support.swarms import Hanging, MemoryWorker, settings, steps
 from tests.support.bounds import BOUND_SECONDS
 
 if TYPE_CHECKING:
@@ -47,15 +47,10 @@ async def test_a_process_that_leaves_has_its_calls_answered_and_claims_no_more()
 
 async def test_what_is_not_answered_in_time_is_left() -> None:
     worker = MemoryWorker()
-    called = asyncio.Event()
-
-    async def held(_: CallRequest) -> Mapping[str, Any]:
-        called.set()
-        return await asyncio.Event().wait() and {}
-
+    held = Hanging()
     worker.tool("srv.do", held)
     async with worker.working(), asyncio.timeout(BOUND_SECONDS):
         await worker.swarm.submit(settings({"tasks": [{"id": "t", "steps": steps("a")}]}), "run_1", "/project")
-        await called.wait()
+        await held.called.wait()
         await worker.task_worker.claims.leave(0.01)
     await asyncio.wait_for(worker.task_worker.claims.leave(BOUND_SECONDS), BOUND_SECONDS)

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from ccswarm.models import CallRequest
-from tests.ccswarm.support.swarms import MemoryWorker, settings, steps
+from tests.ccswarm.support.swarms import Hanging, MemoryWorker, settings, steps
 from tests.support.bounds import BOUND_SECONDS
 
 pytestmark = pytest.mark.anyio
@@ -145,18 +145,12 @@ async def test_what_is_handed_on_uses_the_budgets_of_the_tasks_above() -> None:
 
 async def test_who_is_stopped_stops_those_who_work_for_it() -> None:
     worker = world_of()
-    reached = asyncio.Event()
-
-    async def hang(_: CallRequest) -> Mapping[str, Any]:
-        reached.set()
-        await asyncio.Event().wait()
-        return {}
-
+    hang = Hanging()
     worker.tool("srv.slow", hang)
     given = settings(plan(delegate({"id": "long", "steps": steps("s", tool="srv.slow")})))
     async with worker.working(), asyncio.timeout(BOUND_SECONDS):
         await worker.swarm.submit(given, "run_1", "/project")
-        await reached.wait()
+        await hang.called.wait()
         await worker.engine.send("run_1.main", "stop", "enough")
         done = await worker.engine.wait("run_1")
     assert done.result["tasks"]["main"]["summary"] == "stopped: enough"
@@ -167,19 +161,13 @@ async def test_who_is_stopped_stops_those_who_work_for_it() -> None:
 
 async def test_a_second_process_goes_on_with_what_was_handed_on() -> None:
     worker = world_of()
-    reached = asyncio.Event()
-
-    async def hang(_: CallRequest) -> Mapping[str, Any]:
-        reached.set()
-        await asyncio.Event().wait()
-        return {}
-
+    hang = Hanging()
     worker.tool("srv.do")
     worker.tool("srv.slow", hang)
     work = delegate({"id": "long", "steps": [*steps("a"), *steps("b", tool="srv.slow")]})
     async with worker.working(), asyncio.timeout(BOUND_SECONDS):
         await worker.swarm.submit(settings(plan(work, *steps("after"))), "run_1", "/project")
-        await reached.wait()
+        await hang.called.wait()
         worker.engine.kill()
     other = MemoryWorker(worker.engine.store, "two")
     other.task_worker.own = worker.task_worker.own

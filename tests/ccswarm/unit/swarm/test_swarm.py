@@ -11,7 +11,7 @@ import pytest
 from ccswarm.errors import AnsweredAlready, ConfigInvalid, PlanInvalid, RunNotFound, UsageInvalid
 from ccswarm.models import CallOutcome, CallRequest, CallStatus, RunStatus
 from tests.ccswarm.support.engine_double import MemoryStore
-from tests.ccswarm.support.swarms import MemoryWorker, settings, steps
+from tests.ccswarm.support.swarms import Hanging, MemoryWorker, settings, steps
 from tests.support.bounds import BOUND_SECONDS
 
 pytestmark = pytest.mark.anyio
@@ -83,19 +83,13 @@ async def test_a_failure_is_tried_again_and_what_needs_it_is_skipped() -> None:
 
 async def test_a_second_process_goes_on_where_the_first_was_killed() -> None:
     worker = MemoryWorker()
-    reached, never = asyncio.Event(), asyncio.Event()
-
-    async def hang(_: CallRequest) -> Mapping[str, Any]:
-        reached.set()
-        await never.wait()
-        return {}
-
+    hang = Hanging()
     worker.tool("srv.do", exit_code=0)
     worker.tool("srv.slow", hang)
     plan = settings({"tasks": [{"id": "a", "steps": [*steps("one"), *steps("two", tool="srv.slow"), *steps("three")]}]})
     async with worker.working(), asyncio.timeout(BOUND_SECONDS):
         await worker.swarm.submit(plan, "run_1", "/project")
-        await reached.wait()
+        await hang.called.wait()
         worker.engine.kill()
     other = MemoryWorker(worker.engine.store, "two")
     other.tool("srv.do", exit_code=0)

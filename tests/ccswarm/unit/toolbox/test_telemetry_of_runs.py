@@ -29,7 +29,7 @@ from ccswarm.toolbox.telemetry.factory import open_telemetry
 from ccswarm.toolbox.telemetry.spans import Ids, LiveTelemetry, span_id_of, trace_id_of
 from ccswarm.toolbox.toolbox import Toolbox
 from tests.ccswarm.support.engine_double import MemoryStore
-from tests.ccswarm.support.swarms import MemoryWorker, settings, steps
+from tests.ccswarm.support.swarms import Hanging, MemoryWorker, settings, steps
 from tests.ccswarm.support.toolboxes import SECRET, ToolboxSetup, nobody_agrees
 from tests.support import forked
 from tests.support.bounds import BOUND_SECONDS
@@ -169,14 +169,8 @@ async def test_no_telemetry_sends_nothing_along(tmp_path: Path) -> None:
 async def test_whoever_takes_a_run_over_tells_the_same_trace_and_nothing_twice() -> None:
     """One process is killed in the middle of the second step; the other answers the first from the record."""
     store, first, second = MemoryStore(), TelemetryRecorder(), TelemetryRecorder()
-    begun, never = asyncio.Event(), asyncio.Event()
     one, two = TracedWorker(first, store, "one"), TracedWorker(second, store, "two")
-
-    async def hang(_: CallRequest) -> Mapping[str, Any]:
-        begun.set()
-        await never.wait()
-        return {}
-
+    hang = Hanging()
     for worker in (one, two):
         worker.tool("srv.do")
         worker.tool("srv.hang")
@@ -185,7 +179,7 @@ async def test_whoever_takes_a_run_over_tells_the_same_trace_and_nothing_twice()
     async with asyncio.timeout(BOUND_SECONDS):
         async with one.working("w1"):
             await one.swarm.submit(settings(plan), "run_1", "/project")
-            await begun.wait()
+            await hang.called.wait()
             one.engine.kill()
         async with two.working("w2"):
             done = await two.engine.wait("run_1")

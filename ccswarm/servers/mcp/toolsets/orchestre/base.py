@@ -2,20 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
-from contextvars import ContextVar
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
-from typing import Any
 
-from ccswarm.servers.mcp.toolsets.workbench import Workbench
+from ccswarm.servers.mcp.toolsets.base import Facts, Given
+from ccswarm.servers.mcp.workbench import Workbench
 from ccswarm.toolbox.schemas import Schema
 
-Facts = dict[str, Any]
-Given = Mapping[str, Any]
 Work = Callable[[Workbench, Given], Awaitable[Given]]
-
-PARTIAL: ContextVar[Callable[[str], None]] = ContextVar("PARTIAL", default=lambda _: None)
-"""Receives what a tool call knows before it ends, for a client that asked for progress."""
 
 LEAST_REQUIREMENTS, MOST_REQUIREMENTS = 10, 5000
 """In characters, without surrounding white space."""

@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from ccswarm.servers.mcp.toolsets.orchestre.base import Given, OrchestreTool, Refusal, Workbench, takes
+from ccswarm.servers.mcp.toolsets.base import Given
+from ccswarm.servers.mcp.toolsets.orchestre.base import OrchestreTool, Refusal, takes
+from ccswarm.servers.mcp.workbench import Workbench
 
 MOST_KEYS = 100
 MOST_KEY_CHARS = 200

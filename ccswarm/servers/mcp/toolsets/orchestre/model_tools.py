@@ -16,17 +16,9 @@ from ccswarm.plan.check import plan_problems
 from ccswarm.plan.origin import missing_for_gates
 from ccswarm.runs.checks import brain_problems
 from ccswarm.servers._json_values import cut, items, table
+from ccswarm.servers.mcp.toolsets.base import PARTIAL, Facts, Given
 from ccswarm.servers.mcp.toolsets.orchestre.analysis import analysis_of, brief_of, is_new
-from ccswarm.servers.mcp.toolsets.orchestre.base import (
-    PARTIAL,
-    REQUIREMENTS,
-    Facts,
-    Given,
-    OrchestreTool,
-    Refusal,
-    Workbench,
-    takes,
-)
+from ccswarm.servers.mcp.toolsets.orchestre.base import REQUIREMENTS, OrchestreTool, Refusal, takes
 from ccswarm.servers.mcp.toolsets.orchestre.models import ModelReply, Thinker, ask_models, question, thinkers, usage_of
 from ccswarm.servers.mcp.toolsets.orchestre.plan import analysis_in, plan_of, preferences_of
 from ccswarm.servers.mcp.toolsets.orchestre.plan_toml import able_agents, assign, gate_of, toml_of
@@ -37,6 +29,7 @@ from ccswarm.servers.mcp.toolsets.orchestre.review import SHAPE, consensus, find
 from ccswarm.servers.mcp.toolsets.orchestre.schemas import ANALYSIS, PLAN, analysis_problem, plan_problem
 from ccswarm.servers.mcp.toolsets.orchestre.sources import MOST_FILES, sources_of, within
 from ccswarm.servers.mcp.toolsets.orchestre.starters import ABOUT
+from ccswarm.servers.mcp.workbench import Workbench
 from ccswarm.toolbox.discovery import called_tools
 
 RULES, MODEL = "rules", "model"

@@ -22,8 +22,9 @@ from ccswarm.runs.app import App, new_run_id
 from ccswarm.runs.checks import brain_problems
 from ccswarm.runs.status import facts_of
 from ccswarm.servers._json_values import object_in, table
-from ccswarm.servers.mcp.toolsets.orchestre.base import PARTIAL, Workbench
+from ccswarm.servers.mcp.toolsets.base import PARTIAL
 from ccswarm.servers.mcp.toolsets.orchestre.toml import tables, text_of
+from ccswarm.servers.mcp.workbench import Workbench
 
 LLM = "llm"
 ANSWER_SECONDS = 600.0

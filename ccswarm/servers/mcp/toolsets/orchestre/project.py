@@ -19,17 +19,11 @@ from ccswarm.plan.origin import GATE_TOOLS, Origin, gate_problems
 from ccswarm.plan.shell_text import quote
 from ccswarm.runs import service
 from ccswarm.runs.status import facts_of
-from ccswarm.servers.mcp.toolsets.orchestre.base import (
-    REQUIREMENTS,
-    Facts,
-    Given,
-    OrchestreTool,
-    Refusal,
-    Workbench,
-    takes,
-)
+from ccswarm.servers.mcp.toolsets.base import Facts, Given
+from ccswarm.servers.mcp.toolsets.orchestre.base import REQUIREMENTS, OrchestreTool, Refusal, takes
 from ccswarm.servers.mcp.toolsets.orchestre.starters import ABOUT, NEXT, files_of
 from ccswarm.servers.mcp.toolsets.swarm import calls
+from ccswarm.servers.mcp.workbench import Workbench
 
 WAIT_SECONDS = 45.0
 """The longest wait for the run, which continues after that."""

@@ -11,8 +11,9 @@ from typing import Any
 from ccswarm.config.config import Loaded
 from ccswarm.errors import UsageInvalid
 from ccswarm.servers._json_values import items, table
-from ccswarm.servers.mcp.toolsets.orchestre.base import Refusal, Workbench
+from ccswarm.servers.mcp.toolsets.orchestre.base import Refusal
 from ccswarm.servers.mcp.toolsets.orchestre.repository.tree import VERSIONED, secret
+from ccswarm.servers.mcp.workbench import Workbench
 from ccswarm.system.confined_files import read_beginning
 
 MOST_FILES = 10

@@ -12,20 +12,13 @@ from typing import Any
 from ccswarm.models import Execution, RunStatus
 from ccswarm.runs.events import asked_call, cut, task_of
 from ccswarm.runs.status import all_waiting, status_of
-from ccswarm.servers.mcp.toolsets.swarm.tools import INTERRUPTED, PAGE_CHARS, Facts
+from ccswarm.servers.mcp.toolsets.base import Answer, Facts
+from ccswarm.servers.mcp.toolsets.swarm.tools import INTERRUPTED, PAGE_CHARS
 from ccswarm.toolbox.questions import command_for
 
 HERE = "this server"
 MOST_CHARS = 2000
 """The limit of one text in an event."""
-
-
-@dataclass(frozen=True, slots=True)
-class Answer:
-    """A tool's answer: ``facts`` that match its schema, and the same as ``text`` for clients that read only that."""
-
-    text: str
-    facts: Facts
 
 
 def make_answer(lines: Iterable[str], facts: Facts) -> Answer:

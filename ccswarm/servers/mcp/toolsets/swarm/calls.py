@@ -5,11 +5,10 @@ from __future__ import annotations
 import asyncio
 import json
 import re
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
-from typing import Any
 
-from ccswarm.errors import ConfigInvalid, InvalidArguments, PlanInvalid, ServerUnavailable, SwarmError, UnknownTool
+from ccswarm.errors import ConfigInvalid, InvalidArguments, PlanInvalid, ServerUnavailable, SwarmError
 from ccswarm.models import Execution, RunStatus
 from ccswarm.plan.check import describe, plan_problems, split_location
 from ccswarm.runs import service
@@ -19,8 +18,8 @@ from ccswarm.runs.events import RunEvent, format_event
 from ccswarm.runs.feed import EventStream
 from ccswarm.runs.status import facts_of, run_id_of, unfinished_tasks
 from ccswarm.runs.status import runs as listed
+from ccswarm.servers.mcp.toolsets.base import Answer, Facts, Given
 from ccswarm.servers.mcp.toolsets.swarm.answers import (
-    Answer,
     Carriers,
     approvals_in,
     lines_of_approvals,
@@ -33,8 +32,8 @@ from ccswarm.servers.mcp.toolsets.swarm.answers import (
     status_answer,
 )
 from ccswarm.servers.mcp.toolsets.swarm.cursor import Position
-from ccswarm.servers.mcp.toolsets.swarm.tools import BY_NAME, INTERRUPTED, Facts
-from ccswarm.servers.mcp.toolsets.workbench import Workbench
+from ccswarm.servers.mcp.toolsets.swarm.tools import BY_NAME, INTERRUPTED
+from ccswarm.servers.mcp.workbench import Workbench
 from ccswarm.toolbox.discovery import called_tools
 
 EVENT_CHARS = 24_000
@@ -50,13 +49,9 @@ INSTEAD = {
 }
 """What a client should do where a person would use a terminal, by the beginning of the suggestion for the person."""
 
-Given = Mapping[str, Any]
-
 
 async def call(workbench: Workbench, name: str, arguments: Given) -> Answer:
-    """Call a tool. Raises SwarmError: UnknownTool, InvalidArguments with every problem, and what the tool raises."""
-    if name not in BY_NAME:
-        raise UnknownTool(f"there is no tool {name[:80]!r}", suggestion=f"use one of: {', '.join(BY_NAME)}")
+    """Call a tool of ``BY_NAME``. Raises SwarmError: InvalidArguments with every problem, and what the tool raises."""
     if problem := BY_NAME[name].arguments.problem(arguments):
         raise InvalidArguments(problem, suggestion=f"see the input schema of {name}")
     try:

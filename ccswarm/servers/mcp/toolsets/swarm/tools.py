@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ccswarm.models import RunStatus
+from ccswarm.servers.mcp.toolsets.base import Facts
 from ccswarm.toolbox.schemas import Schema
 
 LONGEST_WAIT = 45
@@ -15,8 +16,6 @@ PAGE_CHARS = 7000
 
 INTERRUPTED = "interrupted"
 """The status of a run whose worker has ended, and that no other worker has taken over."""
-
-Facts = dict[str, Any]
 
 INSTRUCTIONS = """\
 ccswarm has a team of agents carry out tasks with the tools of MCP servers. list_agents shows who there is and what \

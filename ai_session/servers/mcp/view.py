@@ -1,19 +1,16 @@
-"""Write ai_session/servers/mcp/view.html: the view in a chat as one file, from the console's modules and styles.
-
-Run it after a change to one of ``MODULES`` or ``STYLES``; with --check it only reports whether the file is up to date.
-"""
+"""The view in a chat as one file that loads nothing, made of the console's modules and styles."""
 
 from __future__ import annotations
 
 import base64
 import hashlib
 import re
-import sys
+from functools import cache
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parent.parent
-WEB = ROOT / "ai_session/http/console/web"
-VIEW = ROOT / "ai_session/servers/mcp/view.html"
+from ai_session import __version__
+
+WEB = Path(__file__).parents[2] / "http/console/web"
 MODULES = {
     "preact": "vendor/preact.mjs",
     "htm": "vendor/htm.mjs",
@@ -31,7 +28,25 @@ LISTED = re.compile(r"export\s*\{([^}]*)\};?\s*$")
 DEFAULT = re.compile(r"\bexport default ")
 
 
-def joined_modules() -> str:
+@cache
+def view() -> str:
+    """Return the file. Its own policy runs only the scripts in the page, however permissive a client's policy is."""
+    script, style = "\n" + _joined_modules(), "\n" + "".join((WEB / name).read_text() for name in STYLES)
+    assert "</" not in style
+    assert "</script" not in script.lower()
+    policy = (
+        f"default-src 'none'; script-src '{_digest(script)}'; style-src '{_digest(style)}'; base-uri 'none'; "
+        "form-action 'none'; require-trusted-types-for 'script'; trusted-types 'none'"
+    )
+    return (
+        f'<!doctype html>\n<html lang="en" data-version="{__version__}">\n<meta charset="utf-8">\n'
+        f'<meta http-equiv="Content-Security-Policy" content="{policy}">\n'
+        f'<meta name="color-scheme" content="light dark">\n<title>ai-session</title>\n<!-- {LICENSES} -->\n'
+        f'<style>{style}</style>\n<body></body>\n<script type="module">{script}</script>\n</html>\n'
+    )
+
+
+def _joined_modules() -> str:
     """Return all modules as one script, each in a function of its own that returns its exports."""
     module_names = {name: f"$m[{number}]" for number, name in enumerate(MODULES)}
     parts = ["const $m = [];"]
@@ -62,33 +77,5 @@ def _name_and_alias(text: str) -> tuple[str, str]:
     return first, second or first
 
 
-def page() -> str:
-    """Return the file. Its own policy runs only the scripts in the page, however permissive a client's policy is."""
-    script, style = "\n" + joined_modules(), "\n" + "".join((WEB / name).read_text() for name in STYLES)
-    assert "</" not in style
-    assert "</script" not in script.lower()
-    policy = (
-        f"default-src 'none'; script-src '{_digest(script)}'; style-src '{_digest(style)}'; base-uri 'none'; "
-        "form-action 'none'; require-trusted-types-for 'script'; trusted-types 'none'"
-    )
-    return (
-        f'<!doctype html>\n<html lang="en" data-version="@VERSION@">\n<meta charset="utf-8">\n'
-        f'<meta http-equiv="Content-Security-Policy" content="{policy}">\n'
-        f'<meta name="color-scheme" content="light dark">\n<title>ai-session</title>\n<!-- {LICENSES} -->\n'
-        f'<style>{style}</style>\n<body></body>\n<script type="module">{script}</script>\n</html>\n'
-    )
-
-
 def _digest(text: str) -> str:
     return f"sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}"
-
-
-def main() -> None:
-    if "--check" not in sys.argv:
-        VIEW.write_text(page())
-    elif not VIEW.exists() or VIEW.read_text() != page():
-        sys.exit(f"{VIEW} is out of date: run {sys.argv[0]}")
-
-
-if __name__ == "__main__":
-    main()

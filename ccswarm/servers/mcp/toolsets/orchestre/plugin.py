@@ -9,16 +9,17 @@ import re
 import time
 from collections import deque
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
 from ccswarm import __version__
 from ccswarm.config import config
 from ccswarm.errors import SwarmError
+from ccswarm.servers.mcp.toolsets.base import PARTIAL, Answer, Facts, Failure, Given, MissingFields, Tool
 from ccswarm.servers.mcp.toolsets.orchestre import context, model_tools, project
-from ccswarm.servers.mcp.toolsets.orchestre.base import PARTIAL, Facts, Given, OrchestreTool, Refusal, Workbench
+from ccswarm.servers.mcp.toolsets.orchestre.base import OrchestreTool, Refusal
 from ccswarm.servers.mcp.toolsets.orchestre.redaction import Redaction
+from ccswarm.servers.mcp.workbench import Workbench
 
 ALL = (*context.TOOLS, *project.TOOLS, *model_tools.TOOLS)
 BY_NAME: dict[str, OrchestreTool] = {tool.name: tool for tool in sorted(ALL, key=lambda tool: tool.name)}
@@ -31,22 +32,6 @@ FREE = frozenset(tool.name for tool in context.TOOLS)
 MOST_CALLS = 10
 PERIOD_SECONDS = 60.0
 SHOWN_NAMES = 20
-
-
-@dataclass(frozen=True, slots=True)
-class ToolAnswer:
-    """The answer to a call. ``facts`` are the content of ``text``; None for a failed call."""
-
-    text: str
-    facts: Facts | None
-
-
-class MissingFields(Exception):
-    """Required arguments are missing; ``details`` names all of them. The call was not made, and not counted."""
-
-    def __init__(self, details: str) -> None:
-        super().__init__(details)
-        self.details = details
 
 
 class Limits:
@@ -72,7 +57,7 @@ class Limits:
         calls.append(now)
 
 
-async def call(workbench: Workbench, name: str, arguments: Given) -> ToolAnswer:
+async def call(workbench: Workbench, name: str, arguments: Given) -> Answer | Failure:
     """Call a tool in ``BY_NAME``; its errors are answers too. Raises MissingFields."""
     tool = BY_NAME[name]
     kinds = tool.input_schema["properties"]
@@ -101,7 +86,7 @@ async def call(workbench: Workbench, name: str, arguments: Given) -> ToolAnswer:
     # What is in progress has not succeeded.
     head = {} if answer.get("status") == "in_progress" else {"success": True}
     facts = redacted({**head, **answer, **as_documented(answer), "metadata": metadata})
-    return ToolAnswer(json.dumps(facts, indent=2, ensure_ascii=False), facts)
+    return Answer(json.dumps(facts, indent=2, ensure_ascii=False), facts)
 
 
 def as_documented(answer: Given) -> Facts:
@@ -134,9 +119,9 @@ def validate(tool: OrchestreTool, given: Given) -> Facts:
     return valid
 
 
-def _failure(redacted: Redaction, error: str, code: str, suggestion: str, more: Mapping[str, Any]) -> ToolAnswer:
+def _failure(redacted: Redaction, error: str, code: str, suggestion: str, more: Mapping[str, Any]) -> Failure:
     facts: Facts = {"error": error, "code": code, **more, "suggestion": suggestion}
-    return ToolAnswer(json.dumps(redacted(facts), indent=2, ensure_ascii=False), None)
+    return Failure(json.dumps(redacted(facts), indent=2, ensure_ascii=False))
 
 
 def _provide(tool: OrchestreTool, names: list[str]) -> str:
@@ -151,3 +136,17 @@ def _words(name: str) -> str:
 
 def _now() -> str:
     return datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+class Orchestre:
+    """Orchestre's tools. Implements ``Toolset``."""
+
+    tools: Mapping[str, Tool] = BY_NAME
+    changes_runs: frozenset[str] = frozenset()
+
+    async def call(self, workbench: Workbench, name: str, arguments: Given) -> Answer | Failure:
+        """Call a tool, in the words of its document."""
+        return await call(workbench, name, arguments)
+
+
+PLUGIN = Orchestre()
