@@ -110,7 +110,12 @@ class Gate:
 
     def _listed(self, principal: Principal, also: Collection[str] = ()) -> list[Tool]:
         listed = (tool for tool in self.parts.tools.values() if tool.listed or tool.name in also)
-        return [tool for tool in listed if not self.parts.policy.rules_out(Action(principal, tool.name, tool.effect))]
+        rules_out = self.parts.policy.rules_out
+        return [
+            tool
+            for tool in listed
+            if not rules_out(Action(principal, tool.name, tool.effect, ends_only=tool.ends_only))
+        ]
 
     async def watch_changes(
         self, principal: Principal, agent: str = "", run: str = "", kinds: Collection[ChangeKind] | None = None

@@ -109,7 +109,7 @@ class GateParts:
             if principal.kind != "person" and not anyone:
                 raise Denied(f"only a person may use {name}", suggestion="ask the person to do it")
             require_scope(principal, name, effect, scope)
-            for action in actions or (Action(principal, name, effect, agent=agent),):
+            for action in actions or (Action(principal, name, effect, agent=agent, ends_only=name == STOP),):
                 decision = self.policy.decide(action)
                 self.record_decision(trace, decision)
                 if decision.verdict != "allow":

@@ -15,7 +15,7 @@ from ai_session.gate.consent.question import ask_about, describe_call, narrowed
 from ai_session.gate.consent.store import overtaken
 from ai_session.gate.hook import call_facts
 from ai_session.gate.parts import GateParts
-from ai_session.gate.policy.policy import ENDING, LISTING, OUTSIDE, Action, Decision, stricter
+from ai_session.gate.policy.policy import OUTSIDE, Action, Decision, stricter
 from ai_session.gate.policy.prefix import offered_prefix
 from ai_session.gate.results import masked, unknown_tool, validate, with_note, with_notices
 from ai_session.gate.subject import action_of, box_of, facts_of
@@ -27,9 +27,6 @@ from ai_session.system.shell_words import parse
 from ai_session.tools.base import Arguments, Context, Subject, Tool
 
 DENIED = "do something else, or ask the person, whose configuration denies it"
-OPENING = ("create_session", "run_python")
-REPORTING = ("execute_command", "interrupt_command", "read_output", "send_input")
-"""Tools whose results report what appeared in the session's workspace."""
 OUTCOME_FACTS = ("status", "exit_code", "command_id", "omitted_bytes")
 
 
@@ -74,7 +71,7 @@ class CallSteps:
 
     async def count_rate(self) -> None:
         """Count the call. Raises RateLimited."""
-        self.parts.count(self.call.principal, self.tool.effect, opens=self.tool.name in OPENING)
+        self.parts.count(self.call.principal, self.tool.effect, opens=self.tool.opens)
 
     async def validate_arguments(self) -> None:
         """Check the arguments. Raises InvalidArguments."""
@@ -114,8 +111,8 @@ class CallSteps:
 
     async def ask_hooks(self) -> None:
         """Run the hooks, which can only be stricter than the rules. Raises HookFailed."""
-        principal, name = self.call.principal, self.tool.name
-        if self.parts.hooks and not (name in ENDING or (name == LISTING and principal.kind == "person")):
+        principal, tool = self.call.principal, self.tool
+        if self.parts.hooks and not (tool.ends_only or (tool.needed_to_end and principal.kind == "person")):
             with self.parts.telemetry.part("policy.hook"):
                 judged = await self.parts.hooks.judge(principal, self.decision, self._hook_facts)
             # The mode may have changed meanwhile.
@@ -151,7 +148,7 @@ class CallSteps:
         if session := self.subject.session:
             self.parts.domains.record_caller(session.spec.session_id, self.call.principal)
         if self.subject.level is not SandboxLevel.NONE:
-            await self.parts.written.add_of(self.subject, opens=self.tool.name in OPENING)
+            await self.parts.written.add_of(self.subject, opens=self.tool.opens)
 
     async def check_unchanged(self) -> None:
         """Raise Denied if what was judged, or shown to a person, is no longer what would be done.
@@ -187,11 +184,12 @@ class CallSteps:
     async def record_outcome(self) -> None:
         """Record the outcome. Approvals for a session end when it is closed."""
         parts, structured = self.parts, self.result.structured
-        if self.tool.name == "close_session" and self.subject.session:
+        if self.tool.closes and self.subject.session:
             closed = self.subject.session.spec.session_id
             parts.consent.end_session(closed)
             parts.written.forget(closed)
-        if self.tool.name == "create_session" and (made := parts.sessions.find(str(structured.get("session_id")))):
+        opened = str(structured.get("session_id", "")) if self.tool.opens else ""
+        if opened and (made := parts.sessions.find(opened)):
             self.subject = Subject(made, made.spec.profile, made.spec.level)
             self.trace.facts |= facts_of(self.subject)
         self.trace.facts |= {name: structured[name] for name in OUTCOME_FACTS if name in structured}
@@ -200,7 +198,7 @@ class CallSteps:
         """Return the result, with what appeared in the workspace and the arguments that were ignored."""
         if session := self.subject.session:
             self.trace.box = box_of(self.subject)
-            if self.tool.name in REPORTING:
+            if self.tool.reports:
                 facts = self.result.structured
                 ended = "" if facts.get("status") == "running" else str(facts.get("command_id", ""))
                 notices = await self.parts.sessions.boxes.news(session.spec.session_id, ended)

@@ -26,6 +26,7 @@ def action_of(call: ToolCall, tool: Tool, subject: Subject) -> Action:
         paths=tuple(filter(None, paths)),
         outside_workspace=bool(start and start.outside),
         loosens=subject.loosens,
+        ends_only=tool.ends_only,
     )
 
 

@@ -98,6 +98,19 @@ class PreparedSandbox(Protected):
 
 
 @dataclass(frozen=True, slots=True)
+class Wanted:
+    """A box to be made; the fields are the arguments of ``Sandbox.prepare``."""
+
+    profile: SandboxProfile
+    directory: Path
+    readable: Sequence[str]
+    writable: Sequence[str]
+    env: Mapping[str, str]
+    die_with_parent: bool
+    watched: bool
+
+
+@dataclass(frozen=True, slots=True)
 class Machine:
     """Facts about the machine that one process determines for others of the same user and groups.
 
@@ -203,9 +216,9 @@ class Sandbox:
         ``trusted`` returns no box. Raises SandboxUnavailable below the minimum level and SandboxRefused if the
         workspace cannot be protected.
         """
-        env = dict(env or {})
+        wanted = Wanted(profile, directory, readable, writable, dict(env or {}), die_with_parent, watched)
         if profile.name == "trusted":
-            return PreparedSandbox((), SandboxLevel.NONE, env)
+            return PreparedSandbox((), SandboxLevel.NONE, wanted.env)
         status = await self.probe()
         if STRENGTH.index(status.level) > STRENGTH.index(self._minimum) or status.level is SandboxLevel.NONE:
             raise self._too_weak(status)
@@ -213,9 +226,7 @@ class Sandbox:
         # All in one thread, and one box of a workspace at a time: concurrent threads that stat hundreds of files spend
         # most of their time on passing the interpreter lock.
         async with self._turns.setdefault(profile.workspace, asyncio.Lock()):
-            made = await asyncio.to_thread(
-                self._make, status.level, profile, directory, readable, writable, env, die_with_parent, watched
-            )
+            made = await asyncio.to_thread(self._make, status.level, wanted)
         if isinstance(made, PreparedSandbox):
             return made
         boxed, sources, notice = made
@@ -283,26 +294,16 @@ class Sandbox:
                     workspace.open_to_writing(one.path for one in find_protection(workspace, profile.home).unprotected)
         return workspace
 
-    def _make(
-        self,
-        level: SandboxLevel,
-        profile: SandboxProfile,
-        directory: Path,
-        readable: Sequence[str],
-        writable: Sequence[str],
-        env: dict[str, str],
-        die_with_parent: bool,
-        watched: bool,
-    ) -> PreparedSandbox | tuple[PreparedSandbox, Sources, int]:
-        self._check(profile)
+    def _make(self, level: SandboxLevel, wanted: Wanted) -> PreparedSandbox | tuple[PreparedSandbox, Sources, int]:
+        self._check(wanted.profile)
         if level is SandboxLevel.LANDLOCK:
-            boxed = self._landlock(profile, directory, readable, writable, env)
-            workspace = self.observed(profile, level, watched=watched)
+            boxed = _landlock(wanted)
+            workspace = self.observed(wanted.profile, level, watched=wanted.watched)
             return replace(boxed, workspace=workspace, known=found_in(workspace) if workspace else {})
         if level is SandboxLevel.SEATBELT:
-            return _seatbelt(profile, directory, readable, writable, env)
+            return _seatbelt(wanted)
         assert self._bubblewrap is not None
-        return self._bwrap(self._bubblewrap, profile, directory, readable, writable, env, die_with_parent, watched)
+        return self._bwrap(self._bubblewrap, wanted)
 
     def _check(self, profile: SandboxProfile) -> None:
         """Raise SandboxRefused if a path of the profile would expose what the box must hide."""
@@ -334,17 +335,8 @@ class Sandbox:
             return "ai-session keeps its own files there"
         return ""
 
-    def _bwrap(
-        self,
-        bubblewrap: Bubblewrap,
-        profile: SandboxProfile,
-        directory: Path,
-        readable: Sequence[str],
-        writable: Sequence[str],
-        env: dict[str, str],
-        die_with_parent: bool,
-        watched: bool,
-    ) -> tuple[PreparedSandbox, Sources, int]:
+    def _bwrap(self, bubblewrap: Bubblewrap, wanted: Wanted) -> tuple[PreparedSandbox, Sources, int]:
+        profile, directory = wanted.profile, wanted.directory
         files, sources = Files(directory), Sources()
         protection = Protected()
         try:
@@ -354,21 +346,24 @@ class Sandbox:
                 try:
                     plan = Plan(bubblewrap, sources, files / "empty")
                     plan.system([*closed, *unknown], network=profile.network == "host")
-                    self._show(plan, profile, readable, writable)
-                    protection = self._protect(plan, profile, directory, watched)
+                    self._show(plan, wanted)
+                    protection = self._protect(plan, wanted)
                     break
                 except FileNotFoundError:
                     if attempt == ATTEMPTS:
                         raise
-            inside = env | {"TMPDIR": "/tmp"} | (self._proxy_env if profile.network == "proxy" else {})
-            gated = profile.network == "proxy" or bool(protection.later)
-            argv = bwrap.write(bubblewrap, plan, files, profile, inside, die_with_parent=die_with_parent, gated=gated)
+            proxied = profile.network == "proxy"
+            inside = {**wanted.env, "TMPDIR": "/tmp", **(self._proxy_env if proxied else {})}
+            gated = proxied or bool(protection.later)
+            argv = bwrap.write(
+                bubblewrap, plan, files, profile, inside, die_with_parent=wanted.die_with_parent, gated=gated
+            )
             (directory / GUARDED).write_text(json.dumps(protection.guarded))
             notice = os.open(files / "taken", os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
         except BaseException as problem:
             sources.close()
             self.placeholders.drop(directory)
-            if watched and protection.workspace is not None:
+            if wanted.watched and protection.workspace is not None:
                 protection.workspace.release()
             if isinstance(problem, OSError) and problem.errno not in OUT_OF:
                 raise SandboxRefused(
@@ -390,8 +385,9 @@ class Sandbox:
         )
         return boxed, sources, notice
 
-    def _show(self, plan: Plan, profile: SandboxProfile, readable: Sequence[str], writable: Sequence[str]) -> None:
+    def _show(self, plan: Plan, wanted: Wanted) -> None:
         """Mount everything that is visible; a later mount replaces an earlier one at the same path."""
+        profile = wanted.profile
         writes = profile.name == "workspace"
         plan.scratch("/tmp", profile.tmp_bytes, "1777")
         if profile.home:
@@ -405,37 +401,36 @@ class Sandbox:
                 plan.show(path, write=False)
         for path in (*profile.writable, profile.workspace):
             plan.show(path, write=writes)
-        for path in readable:
+        for path in wanted.readable:
             plan.show(path, write=False)
-        for path in writable:
+        for path in wanted.writable:
             plan.show(path, write=True)
 
-    def _protect(self, plan: Plan, profile: SandboxProfile, directory: Path, watched: bool) -> Protected:
+    def _protect(self, plan: Plan, wanted: Wanted) -> Protected:
+        profile = wanted.profile
         roots = [profile.workspace, *profile.writable]
         found = [self._workspaces.of(root, profile.protected, profile.masked) for root in roots]
         first = found[0]
         if profile.name != "workspace":
             plan.protect(one := secrets(first, most=MOST_ALONE))
             return Protected(unprotected=describe(one))
-        if watched:
+        if wanted.watched:
             first.hold()
         try:
-            return self._protect_all(plan, profile, directory, found)
+            return self._protect_all(plan, wanted, found)
         except BaseException:
-            if watched:
+            if wanted.watched:
                 first.release()
             raise
 
-    def _protect_all(
-        self, plan: Plan, profile: SandboxProfile, directory: Path, found: Sequence[Workspace]
-    ) -> Protected:
+    def _protect_all(self, plan: Plan, wanted: Wanted, found: Sequence[Workspace]) -> Protected:
         first = found[0]
         most = MOST if entry.can_guard() else MOST_ALONE
         protections: list[Protection] = []
         for one in found:
             taken = sum(protection.mounts for protection in protections)
-            protections.append(find_protection(one, profile.home, most=most - taken, made=one is first))
-        protections = self._put_placeholders(protections, directory)
+            protections.append(find_protection(one, wanted.profile.home, most=most - taken, made=one is first))
+        protections = self._put_placeholders(protections, wanted.directory)
         later: list[tuple[str, str]] = []
         if sum(protection.mounts for protection in protections) > MOST_BY_BUBBLEWRAP and most == MOST:
             later = [guard for protection in protections for guard in protection.guards()]
@@ -477,34 +472,29 @@ class Sandbox:
             "from being planted there; git ignores them"
         )
 
-    def _landlock(
-        self,
-        profile: SandboxProfile,
-        directory: Path,
-        readable: Sequence[str],
-        writable: Sequence[str],
-        env: dict[str, str],
-    ) -> PreparedSandbox:
-        from ai_session.sandbox import landlock
 
-        network = profile.network == "host"
-        program = seccomp.build(network=network, unix_sockets=False, no_namespaces=True)
-        argv = landlock.prefix(profile, directory, readable, writable, program, env)
-        unprotected = (NOTHING_PROTECTED,) if profile.name == "workspace" else ()
-        return PreparedSandbox(tuple(argv), SandboxLevel.LANDLOCK, dict(STARTERS_ENV), unprotected=unprotected)
+def _landlock(wanted: Wanted) -> PreparedSandbox:
+    from ai_session.sandbox import landlock
+
+    profile = wanted.profile
+    program = seccomp.build(network=profile.network == "host", unix_sockets=False, no_namespaces=True)
+    argv = landlock.prefix(profile, wanted.directory, wanted.readable, wanted.writable, program, wanted.env)
+    unprotected = (NOTHING_PROTECTED,) if profile.name == "workspace" else ()
+    return PreparedSandbox(tuple(argv), SandboxLevel.LANDLOCK, dict(STARTERS_ENV), unprotected=unprotected)
 
 
-def _seatbelt(
-    profile: SandboxProfile, directory: Path, readable: Sequence[str], writable: Sequence[str], env: dict[str, str]
-) -> PreparedSandbox:
+def _seatbelt(wanted: Wanted) -> PreparedSandbox:
     from ai_session.sandbox import seatbelt
 
+    profile, directory = wanted.profile, wanted.directory
     whole = replace(
-        profile, readable=(*profile.readable, *readable), writable=(*profile.writable, *writable, str(directory))
+        profile,
+        readable=(*profile.readable, *wanted.readable),
+        writable=(*profile.writable, *wanted.writable, str(directory)),
     )
     text = directory / "profile.sb"
     text.write_text(seatbelt.profile_text(whole))
-    return PreparedSandbox((sandbox_probe.SEATBELT, "-f", str(text)), SandboxLevel.SEATBELT, env)
+    return PreparedSandbox((sandbox_probe.SEATBELT, "-f", str(text)), SandboxLevel.SEATBELT, wanted.env)
 
 
 def _holds(outer: str, inner: str) -> bool:

@@ -146,6 +146,11 @@ class Tool:
 
     ``run`` raises AiSessionError for what the caller should read as a tool error. ``subject`` returns, before anything
     is decided, what a call is about.
+
+    The gate knows no tool by its name. ``opens``: it opens a session; a ``session_id`` in its result is that session's.
+    ``closes``: it closes the session that the call is about. ``ends_only``: all it does is end something, which is
+    allowed where nothing else is. ``needed_to_end``: it shows a person what there is to end. ``reports``: its result
+    reports what appeared in the session's workspace.
     """
 
     name: str
@@ -163,6 +168,11 @@ class Tool:
     always_load: bool = False
     listed: bool = True
     resumable: bool = False
+    opens: bool = False
+    closes: bool = False
+    ends_only: bool = False
+    needed_to_end: bool = False
+    reports: bool = False
 
     @property
     def input_schema(self) -> dict[str, Any]:

@@ -197,5 +197,6 @@ PLUGIN = (
         destructive=True,
         open_world=True,
         listed=False,
+        opens=True,
     ),
 )

@@ -168,6 +168,7 @@ PLUGIN = (
         open_world=True,
         always_load=True,
         resumable=True,
+        reports=True,
     ),
     Tool(
         name="interrupt_command",
@@ -180,5 +181,7 @@ PLUGIN = (
         run=interrupt_command,
         output_schema=RESULT,
         destructive=True,
+        ends_only=True,
+        reports=True,
     ),
 )

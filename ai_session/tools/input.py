@@ -73,5 +73,6 @@ PLUGIN = (
         output_schema=output("state", "command_id", sent_bytes="integer", next_offset="integer"),
         destructive=True,
         open_world=True,
+        reports=True,
     ),
 )

@@ -251,6 +251,7 @@ PLUGIN = (
         read_only=True,
         idempotent=True,
         always_load=True,
+        reports=True,
     ),
     Tool(
         name="read_screen",

@@ -311,6 +311,7 @@ PLUGIN = (
         output_schema=SESSION,
         resumable=True,
         always_load=True,
+        opens=True,
     ),
     Tool(
         name="get_session_info",
@@ -339,6 +340,7 @@ PLUGIN = (
         },
         read_only=True,
         idempotent=True,
+        needed_to_end=True,
     ),
     Tool(
         name="close_session",
@@ -352,6 +354,8 @@ PLUGIN = (
         destructive=True,
         idempotent=True,
         resumable=True,
+        closes=True,
+        ends_only=True,
     ),
     Tool(
         name="resize_session",

@@ -15,7 +15,7 @@ from ccswarm.models import CallOutcome, Json, ToolInfo
 
 @dataclass(frozen=True, slots=True)
 class CallTool:
-    """Call a tool as ``agent`` (empty: the task's own). ``id`` is unique within the task.
+    """Call a ``tool``, named SERVER.TOOL, as ``agent`` (empty: the task's own). ``id`` is unique within the task.
 
     With ``as_host`` the call uses the orchestrator's tools instead of an agent's. That is for what makes the brain
     itself run, never for a request of a model or of a program driven by one. ``repeatable`` calls may be made twice,

@@ -37,6 +37,7 @@ BEAT_SECONDS = 10.0
 """The interval of progress notifications for a slow request."""
 
 HELLO_SECONDS = 20.0
+DELIVERY_SECONDS = 2.0
 LINE_BYTES = 64 << 20
 SOCKET_PATH_BYTES = 100
 NAME_CHARS = 48
@@ -202,10 +203,10 @@ class ToolBridge:
                 await self._changed.wait_for(lambda: not self._connected)
                 seconds = later
 
-    async def wait_delivered(self, seconds: float = 2.0) -> None:
-        """Return when the connected programs have received all answers, or after that time."""
+    async def wait_delivered(self) -> None:
+        """Return when the connected programs have received all answers, or after ``DELIVERY_SECONDS``."""
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(seconds), self._changed:
+            async with asyncio.timeout(DELIVERY_SECONDS), self._changed:
                 await self._changed.wait_for(
                     lambda: not self._connected or not any(one.answer.done() for one in self._requests.values())
                 )

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from agentwire.cli.options import Argument, Option
 from agentwire.cli.output import remark, say, show_json
-from ccswarm.cli.output import Json, printable, show_line
+from agentwire.visible import visible
+from ccswarm.cli.output import Json, show_line
 from ccswarm.cli.parameters import Config, check_person, open_app, person
 from ccswarm.cli.reading import read_store
 from ccswarm.errors import RunNotFound, UsageInvalid
@@ -164,12 +165,12 @@ def _answer(find: Find, answer: Answer, config: Path | None, as_json: bool) -> N
         more = {"again": True} if answer.again else {"scope": answer.scope} if answer.scope else {}
         show_json({**done, "approved": answer.approved, **more, "workers": workers})
         return
-    remark(printable(f"{answer.done} {done['tool']} for {done['agent']} in {done['task_id']}"))
+    remark(visible(f"{answer.done} {done['tool']} for {done['agent']} in {done['task_id']}"))
     if answer.scope:
-        remark(printable(REMEMBERED[answer.scope].format(**done)))
+        remark(visible(REMEMBERED[answer.scope].format(**done)))
     if not workers:
         run = str(done["task_id"]).partition(".")[0]
-        remark(printable(f"next: no worker is carrying it out: ccswarm resume {run}, or ccswarm worker"))
+        remark(visible(f"next: no worker is carrying it out: ccswarm resume {run}, or ccswarm worker"))
 
 
 async def _send(find: Find, answer: Answer, config: Path | None) -> tuple[dict[str, Any], list[str]]:

@@ -12,7 +12,7 @@ import typer
 
 from agentwire.cli.output import EXIT_ERROR, EXIT_USAGE, leave, remark, show_json, to_person
 from agentwire.visible import visible
-from ccswarm.cli.output import Json, printable, show_text
+from ccswarm.cli.output import Json, show_text
 from ccswarm.cli.parameters import Config, check_person, load, person
 from ccswarm.errors import SwarmError, UsageInvalid
 
@@ -74,11 +74,11 @@ def _show(outcome: CallOutcome) -> None:
         show_text(_safe(text) + ("" if text.endswith("\n") else "\n"))
     if outcome.ok:
         if outcome.message:
-            remark(f"note: {printable(outcome.message)}")
+            remark(f"note: {visible(outcome.message)}")
         return
-    remark(f"error {outcome.code or outcome.status}: {printable(outcome.message or 'the tool reports an error')}")
+    remark(f"error {outcome.code or outcome.status}: {visible(outcome.message or 'the tool reports an error')}")
     if outcome.suggestion:
-        remark(f"next: {printable(outcome.suggestion)}")
+        remark(f"next: {visible(outcome.suggestion)}")
 
 
 def _safe(text: str) -> str:

@@ -9,7 +9,8 @@ from typing import Annotated
 import typer
 
 from agentwire.cli.output import EXIT_ERROR, leave, remark, show_json, show_rows
-from ccswarm.cli.output import Json, printable, report
+from agentwire.visible import visible
+from ccswarm.cli.output import Json, report
 from ccswarm.cli.parameters import MOST_RUNS, Config, open_app
 from ccswarm.errors import WorkspaceUnusable
 
@@ -71,5 +72,5 @@ async def _unfinished(config: Path | None, *, ends: bool) -> tuple[set[str], flo
         if ends:
             terminals, problems = await end_terminals(opened)
             for problem in problems:
-                remark(printable(f"terminals that runs left open may still exist: {problem}"))
+                remark(visible(f"terminals that runs left open may still exist: {problem}"))
         return {run.id for run in runs}, opened.settings.engine.clone_days, terminals

@@ -13,7 +13,8 @@ import typer
 
 from agentwire.cli.options import Group
 from agentwire.cli.output import EXIT_ERROR, leave, remark, say, show_facts, show_json
-from ccswarm.cli.output import Json, printable, show_line, show_text
+from agentwire.visible import visible
+from ccswarm.cli.output import Json, show_line, show_text
 from ccswarm.cli.parameters import Config, peek
 from ccswarm.errors import ConfigInvalid, PlanInvalid
 
@@ -79,7 +80,7 @@ def check(file: File = None, as_json: Json = False) -> None:
         say("It is valid.")
         for change in changes:
             error = change.error()
-            remark(printable(f"{error.message}: {error.suggestion}"))
+            remark(visible(f"{error.message}: {error.suggestion}"))
 
 
 @app.command()

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from agentwire.cli.options import Argument, Option
 from agentwire.cli.output import EXIT_ERROR, leave, remark, show_json, show_rows, to_person, write_bytes
-from ccswarm.cli.output import Json, printable
+from agentwire.visible import visible
+from ccswarm.cli.output import Json
 from ccswarm.cli.parameters import Config, LastRun
 from ccswarm.cli.reading import read_store
 from ccswarm.errors import SwarmError
@@ -74,10 +75,10 @@ def styled_lines(found: Sequence[Found], see_all: str, most: int) -> list[Text]:
     lines: list[Text] = []
     for work, result in found:
         if isinstance(result, SwarmError):
-            lines.append(Text(printable(f"{work.task}: {result.message}")))
+            lines.append(Text(visible(f"{work.task}: {result.message}")))
             continue
         lines_of_task = result.text.decode(errors="backslashreplace").split("\n")[:-1]
-        lines += [Text(printable(line.expandtabs(TAB)), style=style) for line, style in _styled(lines_of_task)]
+        lines += [Text(visible(line.expandtabs(TAB)), style=style) for line, style in _styled(lines_of_task)]
     left = len(lines) - most
     rest = [Text(f"… {left} more lines: {see_all}", style="bold")] if left > 0 else []
     return lines[:most] + rest
@@ -104,10 +105,10 @@ def _facts(work: Work, result: Difference | SwarmError) -> dict[str, Any]:
 
 def _show(work: Work, result: Difference | SwarmError, *, stat: bool) -> None:
     if isinstance(result, SwarmError):
-        remark(printable(f"{work.task}: {result.message}; {result.suggestion}"))
+        remark(visible(f"{work.task}: {result.message}; {result.suggestion}"))
         return
     where = f": {work.place}" if work.place else ""
-    remark(printable(f"{work.task}: {result.summary}, {work.state}{where}"))
+    remark(visible(f"{work.task}: {result.summary}, {work.state}{where}"))
     if stat:
         rows = [{"path": one.path, "added": one.added, "removed": one.removed} for one in result.files]
         show_rows([{"task": work.task, **row} for row in rows], ("task", "path", "added", "removed"))
@@ -124,7 +125,7 @@ def _show_lines(text: bytes) -> None:
 
     console = Console(highlight=False, soft_wrap=True)
     for line, style in _styled(text.decode(errors="backslashreplace").split("\n")[:-1]):
-        console.print(Text(printable(line.expandtabs(TAB)), style=style))
+        console.print(Text(visible(line.expandtabs(TAB)), style=style))
 
 
 def _styled(lines: list[str]) -> Iterator[tuple[str, str]]:

@@ -9,7 +9,8 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from agentwire.cli.output import remark, say, show_rows, to_person
-from ccswarm.cli.output import printable, show_json_line, show_text
+from agentwire.visible import visible
+from ccswarm.cli.output import show_json_line, show_text
 
 if TYPE_CHECKING:
     from ccswarm.evaluation.report import Result
@@ -29,7 +30,7 @@ def short_why(why: str) -> str:
     """Return why a try failed, on one line: the gate, and the last line of its output."""
     lines = [line.strip() for line in why.splitlines() if line.strip()]
     ends = lines[:1] if len(lines) < 2 else [lines[0].partition(", got ")[0], lines[-1]]
-    return " … ".join(printable(line[:WHY_CHARS]) for line in ends)
+    return " … ".join(visible(line[:WHY_CHARS]) for line in ends)
 
 
 def view_of(suite: str, tries: int, *, as_json: bool) -> View:
@@ -66,7 +67,7 @@ class View:
         """Show the end of an attempt."""
         why = "" if one.good else short_why(one.why)
         cells = (one.case, one.entrant, word(one), one.calls, one.tokens, f"{one.dollars:g}", f"{one.seconds:.2f}", why)
-        show_text("\t".join(printable(str(cell)) for cell in cells) + "\n")
+        show_text("\t".join(visible(str(cell)) for cell in cells) + "\n")
 
     def end(self, report: Mapping[str, Any], rows: Sequence[Mapping[str, Any]]) -> None:
         """Show the end of the evaluation."""
@@ -81,7 +82,7 @@ class View:
         for one in report["left_out"]:
             left_out.setdefault(f"{one['entrant']}: {one['why']}", []).append(one["case"])
         for why, cases in left_out.items():
-            remark(printable(f"left out for {why}: {', '.join(cases)}"))
+            remark(visible(f"left out for {why}: {', '.join(cases)}"))
         if report["results"]:
             remark(f"report: {report['path']}")
 

@@ -16,7 +16,8 @@ import typer
 from agentwire.cli.output import remark, say, show_json
 from agentwire.cli.refusals import next_step
 from agentwire.system import whole_files
-from ccswarm.cli.output import Json, printable, show_line, show_text
+from agentwire.visible import visible
+from ccswarm.cli.output import Json, show_line, show_text
 from ccswarm.cli.trust import asker
 from ccswarm.config import starters
 from ccswarm.errors import ConfigInvalid, OperatorError, UsageInvalid
@@ -229,7 +230,7 @@ def _report(target: Path, steps: list[str], facts: Mapping[str, object], as_json
     for note in filter(None, (facts.get("rights"), facts.get("limits"))):
         remark(f"note: {note}")
     if missing:
-        remark(printable(f"missing: {missing}"))
+        remark(visible(f"missing: {missing}"))
     notes = {"ccswarm doctor": "   # check that everything it needs is there", "ccswarm run": "      # carry it out"}
     for index, step in enumerate(steps):
         say(("next: " if not index else "      ") + step + notes.get(step, ""))

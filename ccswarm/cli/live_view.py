@@ -20,8 +20,8 @@ from rich.table import Table
 from rich.text import Text
 
 from agentwire.system import typed_ahead
+from agentwire.visible import visible
 from ccswarm.cli.board import Row, RunTable
-from ccswarm.cli.output import printable
 from ccswarm.config import config
 from ccswarm.models import RunStatus
 from ccswarm.runs.events import enclosing_task, question_text
@@ -150,11 +150,11 @@ class LiveView:
             counts[row.shown] = counts.get(row.shown, 0) + 1
         summary = ", ".join(f"{count} {status.replace('_', ' ')}" for status, count in counts.items())
         head = Text(
-            f"{printable(board.name)}  {board.run[:12]}  {_clock(time.time() - self._began)}  {summary}", style="bold"
+            f"{visible(board.name)}  {board.run[:12]}  {_clock(time.time() - self._began)}  {summary}", style="bold"
         )
         parts: list[RenderableType] = [head, self._table()]
         for question in questions[:1]:
-            parts.append(Text(printable(question_text(question)), style="yellow"))
+            parts.append(Text(visible(question_text(question)), style="yellow"))
             more = f" ({len(questions) - 1} more questions wait)" if len(questions) > 1 else ""
             here = self._keys and "answer_with" not in question
             how = "y: approve, n: reject" if here else command_for(question)
@@ -177,7 +177,7 @@ class LiveView:
             seconds = (row.ended or time.time()) - row.began if row.began else 0.0
             status = Text(row.shown.replace("_", " "), style=STYLES.get(row.shown, ""))
             agent = row.agent + (f" ({row.attempt})" if row.attempt > 1 else "")
-            table.add_row(name, agent, status, _clock(seconds) if row.began else "", Text(printable(row.said)))
+            table.add_row(name, agent, status, _clock(seconds) if row.began else "", Text(visible(row.said)))
         if crowded:
             table.add_row(Text(f"… {len(rows) - room} more", style="dim"))
         return table

@@ -53,7 +53,7 @@ def show_json_line(value: Any) -> None:
 
 def show_line(text: str) -> None:
     """Print one line of data, without control characters, and flush it."""
-    print(printable(text), flush=True)
+    print(visible(text), flush=True)
 
 
 def show_lines(lines: Iterable[str]) -> None:
@@ -74,12 +74,7 @@ def report(error: SwarmError, *, as_json: bool, exit_code: int | None = None) ->
         show_json({"error": {"code": error.code, "message": error.message, "suggestion": error.suggestion}})
     else:
         first, *more = error.message.split("; ") if error.code in _LISTED else [error.message]
-        remark("\n  ".join((f"error {error.code}: {printable(first)}", *map(printable, more))))
+        remark("\n  ".join((f"error {error.code}: {visible(first)}", *map(visible, more))))
         if error.suggestion:
-            remark(f"next: {printable(error.suggestion)}")
+            remark(f"next: {visible(error.suggestion)}")
     return _BY_ERROR.get(error.code, EXIT_ERROR) if exit_code is None else exit_code
-
-
-def printable(text: str) -> str:
-    """Return ``text`` on one line, with escapes for characters that could hide something or control a terminal."""
-    return visible(text)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from agentwire.cli.options import Argument, Option
 from agentwire.cli.output import remark
-from ccswarm.cli.output import printable
+from agentwire.visible import visible
 from ccswarm.config.files import is_own
 from ccswarm.errors import ApprovalNeeded
 from ccswarm.system.ancestry import in_session
@@ -54,7 +54,7 @@ def with_agents(loaded: Loaded, types: Sequence[str] = ()) -> Loaded:
 
     found = config.supplied(loaded.settings, types or starters.TYPES[:1], config.server_environment())
     if found.note:
-        remark(printable(found.note))
+        remark(visible(found.note))
     return replace(loaded, settings=found.settings)
 
 
@@ -62,7 +62,7 @@ def report_first_use(path: Path, commands: Iterable[str]) -> None:
     """Report on standard error the first use of a configuration that was found, not named, and what it starts."""
     programs = dict.fromkeys(command.split()[0] for command in commands if command.strip())
     what = f"it starts {', '.join(programs)}" if programs else "it starts no program"
-    remark(printable(f"{path} is used for the first time: {what}"))
+    remark(visible(f"{path} is used for the first time: {what}"))
 
 
 def peek(config: Path | None) -> Loaded:
@@ -91,7 +91,7 @@ async def open_app(config: Path | None) -> AsyncGenerator[App]:
 
 def report_last_used(changed: Change) -> None:
     """Report that the version of a file that was used before applies, because the file has changed."""
-    remark(printable(f"{changed.what()}; the version used before applies: {changed.remedy()}"))
+    remark(visible(f"{changed.what()}; the version used before applies: {changed.remedy()}"))
 
 
 def project_of(loaded: Loaded, config: Path | None) -> Project:

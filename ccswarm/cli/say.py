@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from agentwire.cli.options import Argument
 from agentwire.cli.output import remark, show_json
-from ccswarm.cli.output import Json, printable
+from agentwire.visible import visible
+from ccswarm.cli.output import Json
 from ccswarm.cli.parameters import Config, check_person, open_app, person
 from ccswarm.errors import UsageInvalid
 from ccswarm.runs.events import task_of
@@ -47,7 +48,7 @@ def say(
     if as_json:
         show_json(sent)
     else:
-        remark(printable(f"Said to {sent['agent']} in {sent['task']}, to be received with its next step"))
+        remark(visible(f"Said to {sent['agent']} in {sent['task']}, to be received with its next step"))
 
 
 async def _send(whom: str, text: str, config: Path | None) -> dict[str, Any]:

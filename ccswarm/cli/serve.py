@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from agentwire.cli.output import remark
-from ccswarm.cli.output import printable
+from agentwire.visible import visible
 from ccswarm.cli.parameters import Config, load, with_agents
 from ccswarm.config import starters
 from ccswarm.errors import UsageInvalid
@@ -128,7 +128,7 @@ async def _serve(
         loop.add_signal_handler(number, stop.set)
 
     def tell(message: str) -> None:
-        remark(printable(message))
+        remark(visible(message))
 
     def report(event: str, message: str, **facts: Any) -> None:
         tell(message)

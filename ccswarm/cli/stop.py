@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from agentwire.cli.output import remark, say, show_json, to_person
-from ccswarm.cli.output import Json, printable
+from agentwire.visible import visible
+from ccswarm.cli.output import Json
 from ccswarm.cli.parameters import Config, RunName, open_app
 from ccswarm.runs.status import short
 
@@ -76,4 +77,4 @@ def _report(stopped: Stopped, status: str, done: str, as_json: bool) -> None:
             f"No worker was carrying it out any more: {left} of its terminals {'is' if left == 1 else 'are'} {done}."
         )
     for problem in stopped.problems:
-        remark(printable(f"Its terminals may not all be {done}, {problem}: ai-session kill --run {run_id}"))
+        remark(visible(f"Its terminals may not all be {done}, {problem}: ai-session kill --run {run_id}"))

@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from agentwire.cli.output import EXIT_ERROR, leave, remark, say, show_json, show_rows
+from agentwire.visible import visible
 from ccswarm.cli.configured_servers import servers_of, unknown, workspace_of
-from ccswarm.cli.output import Json, printable
+from ccswarm.cli.output import Json
 from ccswarm.cli.parameters import Config, load, peek
 from ccswarm.cli.plan import PlanFile, settings_of
 from ccswarm.errors import UsageInvalid
@@ -63,7 +64,7 @@ def tools(
         for one in found:
             for note in (one.problem, *one.notes):
                 if note:
-                    remark(f"warning: {printable(note)}")
+                    remark(f"warning: {visible(note)}")
         for one in wanted:
             if not one.trusted and any(row["server"] == one.name for row in rows):
                 remark(

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from agentwire.cli.options import Argument
 from agentwire.cli.output import EXIT_ERROR, leave, remark, say, show_json
+from agentwire.visible import visible
 from ccswarm.cli.logs import clock
-from ccswarm.cli.output import Json, printable, show_lines
+from ccswarm.cli.output import Json, show_lines
 from ccswarm.cli.parameters import Config, LastRun
 from ccswarm.cli.reading import read_store
 from ccswarm.errors import UsageInvalid
@@ -59,7 +60,7 @@ def result(run: LastRun = LAST, task: Task = "", config: Config = None, as_json:
         show_lines(found["answer"].split("\n"))
     if not succeeded:
         why = f": {found['summary']}" if found["summary"] else ""
-        remark(printable(f"{found['task'] or found['run']} is {found['status'].replace('_', ' ')}{why}"))
+        remark(visible(f"{found['task'] or found['run']} is {found['status'].replace('_', ' ')}{why}"))
         if not found["over"]:
             remark(f"next: ccswarm logs -f {short(found['run'])} shows its progress")
         leave(EXIT_ERROR)

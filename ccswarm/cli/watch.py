@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from agentwire.cli.output import EXIT_ERROR, EXIT_INTERRUPTED, remark, say, show_rows, to_person
 from agentwire.system.inherited_signals import is_ignored
+from agentwire.visible import visible
 from ccswarm.cli.board import RunTable
-from ccswarm.cli.output import BY_STATUS, EXIT_BLOCKED, printable, show_json_line, show_line, show_lines
+from ccswarm.cli.output import BY_STATUS, EXIT_BLOCKED, show_json_line, show_line, show_lines
 from ccswarm.cli.parameters import person
 from ccswarm.errors import AnsweredAlready, EngineUnavailable, RunNotFound, SwarmError, UsageInvalid
 from ccswarm.journal.files import directory_of
@@ -105,7 +106,7 @@ class Lines:
     def show(self, run_event: RunEvent) -> None:
         show_line(format_event(run_event))
         if run_event.event == "approval.asked":
-            remark(printable(f"next: {_next(run_event)}"))
+            remark(visible(f"next: {_next(run_event)}"))
 
     def tick(self) -> None:
         return

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from agentwire.cli.output import remark
-from ccswarm.cli.output import Json, printable, show_json_line
+from agentwire.visible import visible
+from ccswarm.cli.output import Json, show_json_line
 from ccswarm.cli.parameters import Config, load
 
 if TYPE_CHECKING:
@@ -57,7 +58,7 @@ async def _work(settings: Settings, name: str, as_json: bool) -> None:
         if as_json:
             show_json_line({"event": event, "worker": name, **facts})
         else:
-            remark(printable(message))
+            remark(visible(message))
 
     def report_swept(count: int) -> None:
         message = f"worker {name} has closed {count} terminals of finished runs"
@@ -94,7 +95,7 @@ def execution_reports(tell: Callable[..., None]) -> Generator[None]:
             elif record.name.startswith(("ccswarm", "agentwire")) or record.levelno >= logging.ERROR:
                 exception = record.exc_info[1] if record.exc_info else None
                 why = f" {type(exception).__name__}: {exception}" if exception else ""
-                remark(printable(f"{record.levelname.lower()}: {record.getMessage()}{why}"))
+                remark(visible(f"{record.levelname.lower()}: {record.getMessage()}{why}"))
 
     handler, executed = ExecutionLog(logging.INFO), logging.getLogger(EXECUTED)
     logging.getLogger().addHandler(handler)

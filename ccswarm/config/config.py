@@ -148,9 +148,9 @@ def peek(path: Path | None = None, environ: Mapping[str, str] | None = None) -> 
     return _loaded(look(file) if file else None, environ)
 
 
-def change_of(path: Path, environ: Mapping[str, str] | None = None) -> Change | None:
+def change_of(path: Path) -> Change | None:
     """Return how a file has changed since a person used it, or None if it has not or was never used."""
-    return ConfigTrust(state_directory(environ)).change(look_at_any(path))
+    return ConfigTrust(state_directory()).change(look_at_any(path))
 
 
 def changes(path: Path | None = None, environ: Mapping[str, str] | None = None) -> list[Change]:

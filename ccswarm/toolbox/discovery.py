@@ -63,15 +63,16 @@ async def listings(servers: Iterable[ServerSettings], directory: str) -> list[Li
 
 
 async def called_tools(settings: Settings, directory: str) -> dict[str, ToolInfo]:
-    """Return, by full name, the tools of the servers that tasks, gates, or agents with a brain other than a playbook
-    may call. Raises ServerUnavailable."""
-    tools = [step.tool for task in settings.tasks for step in task.steps]
+    """Return, by full name, the tools of the servers that tasks, gates, reviews, or agents with a brain other than a
+    playbook may call. Raises ServerUnavailable."""
+    tools = [step.tool for task in settings.tasks for step in (*task.steps, *task.review.steps)]
     tools += [gate.tool for task in settings.tasks for gate in task.gates]
     names = {tool.partition(".")[0] for tool in tools}
-    doers = [agent for task in settings.tasks for agent in settings.agents_for(task) if agent.brain != PLAYBOOK]
-    names |= {
-        one.name for one in settings.mcp.servers for agent in doers if Grants(agent.grants).covers_server(one.name)
-    }
+    reviewers = {name for task in settings.tasks for name in task.review.by}
+    thinking = [agent for task in settings.tasks for agent in settings.agents_for(task)]
+    thinking += [agent for agent in settings.agents if agent.name in reviewers]
+    grants = [Grants(agent.grants) for agent in thinking if agent.brain != PLAYBOOK]
+    names |= {one.name for one in settings.mcp.servers for grant in grants if grant.covers_server(one.name)}
     found = await listings([one for one in settings.mcp.servers if one.name in names], directory)
     if broken := [one for one in found if one.problem]:
         advice = f"{broken[0].suggestion or 'fix it'}; or check without servers: --offline"

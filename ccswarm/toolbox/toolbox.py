@@ -97,7 +97,6 @@ class Toolbox:
         agents: Mapping[str, AgentSettings],
         journal: Journal,
         *,
-        clock: Callable[[], float] = time.monotonic,
         mask: Mask = str,
         process: str = "",
         telemetry: Telemetry | None = None,
@@ -106,7 +105,6 @@ class Toolbox:
         self._agents = agents
         self._grants = {name: Grants(agent.grants) for name, agent in agents.items()}
         self._journal = journal
-        self._clock = clock
         self._mask = mask
         self._process = process
         self._telemetry = telemetry or Telemetry()
@@ -168,12 +166,12 @@ class Toolbox:
         that was lost with its server is sent and recorded again if repeating it is harmless: it has the same key, the
         tool only reads or is idempotent, or the caller says so.
         """
-        entry = _Sending(request, approved, on_progress, budget, self._clock())
+        entry = _Sending(request, approved, on_progress, budget, time.monotonic())
         outcome = await self._send_traced(entry)
         for _ in range(1, MOST_SENDS):
             if outcome.status is not CallStatus.LOST or not entry.repeatable:
                 break
-            entry = _Sending(request, approved, on_progress, None, self._clock())
+            entry = _Sending(request, approved, on_progress, None, time.monotonic())
             again = await self._send_traced(entry)
             if not entry.begun:  # the outcome of the previous sending is still unknown
                 break
@@ -199,7 +197,7 @@ class Toolbox:
             message = f"{type(error).__name__}: {error}"[:2000]
             entry.outcome = CallOutcome(status, code="internal_error", message=message)
         finally:
-            entry.outcome = replace(entry.outcome, duration_seconds=self._clock() - entry.began)
+            entry.outcome = replace(entry.outcome, duration_seconds=time.monotonic() - entry.began)
             self._record_end(entry)
         return entry.outcome
 

@@ -53,7 +53,7 @@ def defaults(uid: int, mode: str) -> list[dict[str, str]]:
         ("look at sessions and output", "list_sessions", Effect.READ, {}),
         ("run, type or write in a box", "execute_command", Effect.EXECUTE, boxed),
         ("run, type or write without a box", "execute_command", Effect.EXECUTE, unboxed),
-        ("interrupt or close", "close_session", Effect.DESTRUCTIVE, {}),
+        ("interrupt or close", "close_session", Effect.DESTRUCTIVE, {"ends_only": True}),
         ("work outside of the workspaces", "create_session", Effect.EXECUTE, {"outside_workspace": True}),
         ("reach a domain that is not listed", "execute_command", Effect.NETWORK, {"domain": "example.org"}),
         ("take a looser box than is configured", "create_session", Effect.EXECUTE, {"loosens": True}),

@@ -23,17 +23,8 @@ from ai_session.system.shell_words import Line, parse
 MODES = ("read-only", "ask-all", "workspace", "trusted")
 """From the tightest to the loosest."""
 
-ENDING = frozenset(("interrupt_command", "close_session", "stop"))
-"""Tools that only end something; read-only allows them, because it is about stopping things."""
-
-LISTING = "list_sessions"
-"""What a person must see before ending anything."""
-
 OUTSIDE = "default:outside-workspace"
 """The rule that asks about a directory outside all workspaces."""
-
-STARTING = frozenset(("create_session", "execute_command", "send_input", "run_python", "sandbox", "attach"))
-"""Tools that start programs in a session, unless they only read."""
 
 Profile = Literal["read-only", "workspace", "trusted"]
 
@@ -48,6 +39,7 @@ class Action:
 
     ``command`` is a whole command line; ``raw_input`` says that keys or half lines go to the terminal, which no rule
     can judge. ``paths`` are absolute. ``loosens`` means that a looser box or mode than configured is requested.
+    ``ends_only`` means that all it does is end something, which read-only allows, because it is about stopping things.
     ``agent`` is the client's claim. ``written`` says why a box may write what the command reads, empty if none may.
     """
 
@@ -64,6 +56,7 @@ class Action:
     outside_workspace: bool = False
     domain: str = ""
     loosens: bool = False
+    ends_only: bool = False
     written: str = ""
 
     @property
@@ -167,8 +160,7 @@ class Policy:
             return NO_EFFECT
         if principal.uid != self._uid:
             return OTHER_USER
-        starts = action.tool in STARTING and effect is not Effect.READ
-        if starts and PROFILES.index(action.profile) > PROFILES.index(self._loosest):
+        if effect is Effect.EXECUTE and PROFILES.index(action.profile) > PROFILES.index(self._loosest):
             return Decision("deny", "default:profile", f"No session may be looser than profile {self._loosest}.")
         line = _line(action, self._denying_or_asking)
         limit = self._strictest(action, effect, line and Reading(line)) if self._denying_or_asking else None
@@ -199,7 +191,7 @@ class Policy:
     def _default(self, action: Action, effect: Effect) -> Decision:
         """Return what the mode decides without a rule."""
         reading = effect is Effect.READ
-        ends_only = effect is Effect.DESTRUCTIVE and action.tool in ENDING
+        ends_only = effect is Effect.DESTRUCTIVE and action.ends_only
         if self.mode == "trusted":
             return self._allow
         if self.mode == "read-only" and not reading and not ends_only:

@@ -207,9 +207,9 @@ class McpServer:
 
     name = "mcp"
 
-    def __init__(self, heartbeat_seconds: float = HEARTBEAT_SECONDS, registry: Server[Any] | None = None) -> None:
+    def __init__(self, registry: Server[Any] | None = None) -> None:
         """``registry`` is served instead of the gate's tools."""
-        self.heartbeat_seconds = heartbeat_seconds
+        self.heartbeat_seconds = HEARTBEAT_SECONDS
         self.registry = registry
         self._first = None if registry else FirstAnswers(FIRST_ANSWERS, __version__)
         self._gate_tried = False

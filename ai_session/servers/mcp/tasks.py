@@ -219,8 +219,7 @@ Who = tuple[str, str, str, str, str]
 class CommandTasks:
     """Tasks of execute_command, and of read_output with a wait. Stores nothing but open questions."""
 
-    def __init__(self, patience_seconds: float = PATIENCE_SECONDS) -> None:
-        self._patience_seconds = patience_seconds
+    def __init__(self) -> None:
         self._questions: OrderedDict[Who, OpenQuestion] = OrderedDict()
 
     async def call_tool(self, ctx: Context, params: CallToolRequestParams) -> Any:
@@ -230,10 +229,10 @@ class CommandTasks:
         timeout = given.get("timeout_seconds")
         seconds = float(timeout) if isinstance(timeout, (int, float)) and timeout >= 0 else None
         waits = params.name == "execute_command" or (params.name == "read_output" and given.get("wait_for") in LEVELS)
-        if not (waits and declared(ctx)) or (seconds is not None and seconds <= self._patience_seconds):
+        if not (waits and declared(ctx)) or (seconds is not None and seconds <= PATIENCE_SECONDS):
             return await mcp_tools.call_tool(ctx, params)
         began_at = round(time.time(), 3)
-        result = await mcp_tools.call_tool(ctx, params, self._patience_seconds)
+        result = await mcp_tools.call_tool(ctx, params, PATIENCE_SECONDS)
         facts = result.get("structuredContent") if isinstance(result, dict) else None
         if not isinstance(result, dict) or not facts or not _still_running(facts):
             return result

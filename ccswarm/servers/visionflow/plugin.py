@@ -63,7 +63,6 @@ class VisionFlowConnection:
         reader: asyncio.StreamReader,
         writer: asyncio.StreamWriter,
         idle_seconds: float = IDLE_SECONDS,
-        unknown_seconds: float = UNKNOWN_SECONDS,
     ) -> None:
         self._swarms = swarms
         self._rates = rates
@@ -78,7 +77,6 @@ class VisionFlowConnection:
         self._reading: asyncio.Task[bytes] | None = None
         self._over = False
         self._idle_seconds = idle_seconds
-        self._unknown_seconds = unknown_seconds
 
     async def run(self) -> None:
         """Serve until the client disconnects, is idle for too long, or does not authenticate in time."""
@@ -86,7 +84,7 @@ class VisionFlowConnection:
         since = connected = loop.time()
         with suppress(TimeoutError, ConnectionError):
             while not self._over and self._wrong < MOST_WRONG_TOKENS:
-                idle, unknown = since + self._idle_seconds, connected + self._unknown_seconds
+                idle, unknown = since + self._idle_seconds, connected + UNKNOWN_SECONDS
                 async with asyncio.timeout_at(idle if self.is_known else min(idle, unknown)):
                     data = await self._read()
                 if not (self._has_begun or lines.held_bytes) and is_foreign(data):

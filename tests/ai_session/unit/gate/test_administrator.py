@@ -202,6 +202,7 @@ ACTIONS = st.builds(
     outside_workspace=st.booleans(),
     domain=st.sampled_from(["", "pypi.org"]),
     loosens=st.booleans(),
+    ends_only=st.booleans(),
 )
 PROFILES = st.sampled_from(["read-only", "workspace", "trusted"])
 

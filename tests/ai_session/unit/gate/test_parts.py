@@ -1,15 +1,19 @@
+import ast
+from pathlib import Path
 from typing import Annotated
 
 import pytest
 from pydantic import Field
 
 from agentwire import plugins
+from ai_session.daemon.app import installed_tools
 from ai_session.errors import InvalidArguments
 from ai_session.gate.policy.policy import Action, Policy
 from ai_session.gate.results import validate
 from ai_session.models import Effect, Principal, ToolResult
 from ai_session.tools.base import Arguments, Context, Tool, output
 
+GATE = Path(__file__).parents[4] / "ai_session/gate"
 ME = Principal("mcp", uid=1000, client="test")
 
 
@@ -48,6 +52,19 @@ def test_schemas_are_flat() -> None:
         "required": ["name"],
         "additionalProperties": False,
     }
+
+
+def test_the_gate_knows_no_tool_by_its_name() -> None:
+    """It knows them by their fields, so that a new tool gets what is due to it. Explanations name examples."""
+    names = installed_tools().keys()
+    files = sorted(set(GATE.rglob("*.py")) - {GATE / "policy/explain.py"})
+    found = [
+        f"{file.name}:{node.lineno}: {node.value}"
+        for file in files
+        for node in ast.walk(ast.parse(file.read_text()))
+        if isinstance(node, ast.Constant) and node.value in names
+    ]
+    assert (len(names) > 20, len(files) > 20, found) == (True, True, [])
 
 
 def test_policy_denies_other_users_and_tools_without_effect() -> None:

@@ -24,7 +24,7 @@ STRICTNESS = ("allow", "ask", "deny")
 READ = Action(AGENT, "read_output", Effect.READ)
 RUN = Action(AGENT, "execute_command", Effect.EXECUTE, command="git push")
 WRITE = Action(AGENT, "resize_session", Effect.WRITE)
-END = Action(AGENT, "close_session", Effect.DESTRUCTIVE)
+END = Action(AGENT, "close_session", Effect.DESTRUCTIVE, ends_only=True)
 DESTROY = Action(AGENT, "delete_everything", Effect.DESTRUCTIVE)
 REACH = Action(AGENT, "open_network", Effect.NETWORK)
 
@@ -118,6 +118,7 @@ ACTIONS = st.builds(
     outside_workspace=st.booleans(),
     domain=st.sampled_from(["", "pypi.org", "evil.org"]),
     loosens=st.booleans(),
+    ends_only=st.booleans(),
 )
 SOME_RULES: list[dict[str, Any]] = [
     {"id": "no-push", "decision": "deny", "commands": ["git push"]},
@@ -164,7 +165,7 @@ def test_laws_of_every_decision(action: Action, rules: list[dict[str, Any]], mod
 @settings(deadline=None, max_examples=50)
 def test_tightening_never_frees_but_what_only_ends_things(action: Action, rules: list[dict[str, Any]]) -> None:
     ranks = [STRICTNESS.index(Policy(1000, mode, rules).decide(action).verdict) for mode in MODES]
-    if action.tool in ("close_session", "interrupt_command"):
+    if action.ends_only:
         ranks = ranks[1:]
     assert ranks == sorted(ranks, reverse=True)
 

@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from ccswarm.journal.writer import Journal, Record, read
+from tests.ccswarm.support.runs import step, task
 from tests.ccswarm.support.verbs import ROOT, Verbs, agent, server
 
 CRASH = server("broken", "no_server", "crash")
@@ -251,6 +252,17 @@ def test_a_plan_whose_server_does_not_work(verbs: Verbs) -> None:
     said = verbs.run("plan", "check", "plan.toml", code=1)
     assert said.err.startswith("error server_unavailable: server broken ended with exit code 3")
     assert "--offline" in said.err
+    verbs.run("plan", "check", "plan.toml", "--offline")
+
+
+def test_a_plan_is_checked_with_the_servers_that_only_reviewers_use(verbs: Verbs) -> None:
+    """A terminal of bob's, which no task calls, could change what he is to judge."""
+    bob = agent("bob", "more.*", more='brain = "llm"')
+    reviewed = task("t", step("s", "small.echo"), more='agent = "ada"\nreview = { by = ["bob"] }')
+    verbs.rewrite(SMALL + server("more", "plain", "legacy", more="trusted = true") + agent("ada", "small.*") + bob)
+    (verbs.home / "plan.toml").write_text(reviewed)
+    message = verbs.json("plan", "check", "plan.toml", code=2)["error"]["message"]
+    assert "task t: review: bob could change the work in the shared workspace with more." in message
     verbs.run("plan", "check", "plan.toml", "--offline")
 
 
