@@ -64,7 +64,9 @@ class Gate:
 
     async def _recorded(self, steps: CallSteps) -> ToolResult:
         """Write the begin record, take the steps, mask the result and write the end record, whatever happens."""
-        parts, call, trace = self.parts, steps.call, steps.trace
+        parts = self.parts
+        call = steps.call
+        trace = steps.trace
         await parts.sessions.turns.begin(rate_key(call.principal), CALL_SECONDS)
         recorded, unsafe = gate_secrets.learn(parts.masking, call.principal, call.arguments)
         with parts.telemetry.part("audit.begin"):

@@ -79,7 +79,9 @@ class CallSteps:
 
     async def find_subject(self) -> None:
         """Determine which session, command or file the call is about. Raises the tool's error if it does not exist."""
-        call, parts, visibility = self.call, self.parts, visibility_of_call(self.call)
+        call = self.call
+        parts = self.parts
+        visibility = visibility_of_call(self.call)
         self.owner = visibility.owner
         self.context = Context(
             call.principal,
@@ -131,7 +133,9 @@ class CallSteps:
         must ask its person first. Raises Denied, ConsentNeeded, RateLimited."""
         if self.decision.verdict != "ask":
             return None
-        question, call, trace = await self._question(), self.call, self.trace
+        question = await self._question()
+        call = self.call
+        trace = self.trace
         with self.parts.telemetry.part("consent.wait"):
             answer = await self.parts.consent.obtain(question, self.asker, call.state, call.answers)
         if isinstance(answer, Deferred):
@@ -221,7 +225,9 @@ class CallSteps:
         return await self.parts.sessions.turns.run(rate_key(self.call.principal), steps)
 
     async def _run(self, context: Context) -> ToolResult:
-        tool, arguments, session = self.tool, self.arguments, self.subject.session
+        tool = self.tool
+        arguments = self.arguments
+        session = self.subject.session
         judged = arguments
         if session and getattr(arguments, "session_id", ""):
             judged = arguments.model_copy(update={"session_id": session.spec.session_id})
@@ -242,8 +248,12 @@ class CallSteps:
         return "" if command is None else await self.parts.written.why(self.subject, parse(command).commands)
 
     def _hook_facts(self) -> dict[str, Any]:
-        call, tool, parts = self.call, self.tool, self.parts
-        session, start, box = self.subject.session, self.subject.start, self.subject.profile
+        call = self.call
+        tool = self.tool
+        parts = self.parts
+        session = self.subject.session
+        start = self.subject.start
+        box = self.subject.profile
         return {
             **call_facts(call.principal, tool.name, tool.effect, parts.masking, call.arguments),
             "agent": call.agent,
@@ -254,8 +264,12 @@ class CallSteps:
         }
 
     async def _question(self) -> Question:
-        call, subject, mask = self.call, self.subject, self.parts.masking.masked
-        start, session, rule = subject.start, subject.session, self.decision.rule
+        call = self.call
+        subject = self.subject
+        mask = self.parts.masking.masked
+        start = subject.start
+        session = subject.session
+        rule = self.decision.rule
         given = self.arguments.model_dump(exclude={"call_key"})
         first = subject.command or subject.path or (start.directory if start else "")
         if subject.raw_input:

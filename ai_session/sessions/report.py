@@ -186,7 +186,9 @@ def command_result(
 
     A separate standard error shares the room: each has at least half of it, and what the other leaves.
     """
-    stderr, omitted, room = None, 0, max_chars
+    stderr = None
+    omitted = 0
+    room = max_chars
     growing = record.status == "running"
     if record.stderr_path:
         stderr, omitted = yield from read_stderr(record.stderr_path, max_chars, spans, growing=growing)

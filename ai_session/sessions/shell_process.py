@@ -136,7 +136,11 @@ class ShellProcess:
         """
         pid = self.pid
         stopped, leads = processes.stopped(pid), foreground.leads(pid)
-        reads, executing, replaced, at_prompt, edited = False, None, False, False, True
+        reads = False
+        executing = None
+        replaced = False
+        at_prompt = False
+        edited = True
         if leads and may_read and foreground.reads(pid, self._terminal.tty):
             shell, replaced = self.present(began_as)
             edited = shell is None or not shell.line_editor or self.edits_lines()

@@ -21,7 +21,9 @@ def steps(path: str) -> Iterator[str]:
 
     Raises OSError for more links than the system follows.
     """
-    left, at, links = path.split("/")[::-1], "/", 0
+    left = path.split("/")[::-1]
+    at = "/"
+    links = 0
     yield at
     while left:
         name = left.pop()

@@ -107,7 +107,9 @@ async def query_output(context: Context, arguments: QueryOutput) -> ToolResult:
         if found.count >= most:
             skip = found.count
         elif found.complete:
-            left, position, skip = left[1:], 0, 0
+            left = left[1:]
+            position = 0
+            skip = 0
         else:
             position, skip = found.next_offset, 0
     return _page("lines", rows, f"{position}/{skip}/{left[0].spec.session_id}" if left else "")

@@ -108,7 +108,9 @@ class _Feed:
         number: Any = None
         try:
             request: Any = json.loads(line)
-            number, method, params = request["id"], request["method"], request.get("params", {})
+            number = request["id"]
+            method = request["method"]
+            params = request.get("params", {})
             known = DECISIONS.get(method) or QUERIES[method]
             async with self._deciding if method in DECISIONS else self._at_once:
                 result = await asyncio.to_thread(known, params, self._config)

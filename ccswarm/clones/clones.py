@@ -200,7 +200,9 @@ class Workspaces:
             commits = self._clones.unmerged(repository, commit)
         else:
             collected = self._clones.collect(clone, title)
-            commit, commits, repository = collected.commit, collected.commits, collected.repository
+            commit = collected.commit
+            commits = collected.commits
+            repository = collected.repository
         if commit == clone.base or not commits:
             return Merged(0, repository.head)
         if finish(self._git, self._clones, repository, self._clones.lock_seconds):

@@ -350,7 +350,9 @@ def _load_approved(
     *,
     guessed: bool = False,
 ) -> tuple[Content, Parsed]:
-    trust, pending, content = ConfigTrust(state_directory()), _PendingChanges(confirm), look(path)
+    trust = ConfigTrust(state_directory())
+    pending = _PendingChanges(confirm)
+    content = look(path)
     change = trust.change(content) or (trust.mistaken(content) if guessed else None)
     if change:
         content = pending.add(change)

@@ -184,7 +184,9 @@ def _program(path: str, at: Directories) -> Content:
     with _open(Path(target), named, FILE_ONLY) as stream:
         if stream is None:
             return Content.of(named, Path(target), None, named)
-        digest, kept, size = hashlib.sha256(), b"", 0
+        digest = hashlib.sha256()
+        kept = b""
+        size = 0
         try:
             while chunk := stream.read(CHUNK_BYTES):
                 digest.update(chunk)

@@ -345,7 +345,9 @@ def _not_storable(structured: Mapping[str, Any]) -> str:
 
 def _split_images(content: Sequence[Mapping[str, Any]]) -> tuple[tuple[Mapping[str, str], ...], set[str]]:
     """Return the images to store, and the kinds of the content that is not stored."""
-    images, others, chars = list[Mapping[str, str]](), set[str](), 0
+    images = list[Mapping[str, str]]()
+    others = set[str]()
+    chars = 0
     for part in content:
         kind, data, media = (str(part.get(name) or "") for name in ("type", "data", "mimeType"))
         chars += len(data)

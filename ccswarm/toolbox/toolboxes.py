@@ -59,7 +59,9 @@ class Toolboxes:
 
     def toolbox(self, scope: ToolScope) -> Toolbox:
         """Return the toolbox of this scope, opened on first use. Raises ConfigInvalid if its files are wrong."""
-        agents, directory, team = scope.agents, scope.directory, scope.team
+        agents = scope.agents
+        directory = scope.directory
+        team = scope.team
         members = [agent.model_dump(mode="json") for agent in agents.values()]
         identity = json.dumps([team and team.key, list(scope.files), *members], sort_keys=True)
         if (identity, directory) not in self._toolboxes:

@@ -162,7 +162,9 @@ def foreign_exit_code(pid: int, pidfd: int) -> int | None:
 
 
 def _status_of_pidfd(_: int, pidfd: int) -> int | None:
-    pidfd_get_info, pidfd_info_exit, status_at = 0xC040FF0B, 1 << 3, 60
+    pidfd_get_info = 0xC040FF0B
+    pidfd_info_exit = 1 << 3
+    status_at = 60
     info = bytearray(pidfd_info_exit.to_bytes(8, sys.byteorder) + bytes(56))
     try:
         fcntl.ioctl(pidfd, pidfd_get_info, info)

@@ -304,7 +304,9 @@ def _match_prefix(prefix: Sequence[str], words: Words) -> Match:
         return Match.MAYBE
     if prefix[0] != "*" and named_program(prefix[0]) != named_program(words[0]):
         return Match.NO
-    certainty, at, valued = Match.YES, 1, False
+    certainty = Match.YES
+    at = 1
+    valued = False
     for wanted in prefix[1:]:
         if wanted.startswith("-"):
             certainty = min(certainty, _has_option(wanted, words[1:]))

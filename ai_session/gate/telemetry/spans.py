@@ -148,7 +148,9 @@ class _Call:
         self._span.end()
 
     def _export(self, error: BaseException | None) -> None:
-        call, trace, telemetry = self._call, self._trace, self._telemetry
+        call = self._call
+        trace = self._trace
+        telemetry = self._telemetry
         error_name = error_type(self._result, error)
         shared: dict[str, str] = {"gen_ai.operation.name": "execute_tool", "gen_ai.tool.name": self._tool}
         known = {name: call.trace[name] for name in OF_METRICS if name in call.trace}

@@ -200,7 +200,9 @@ class Conversation:
         self.begun.set()
 
     async def _serve(self, message: Message) -> None:
-        request_id, method, params = message["id"], message["method"], message.get("params")
+        request_id = message["id"]
+        method = message["method"]
+        params = message.get("params")
         exchange = Exchange(self._send, request_id, token_of(params))
         task = asyncio.current_task()
         try:

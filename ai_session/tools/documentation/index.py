@@ -121,14 +121,20 @@ def sections(path: str, text: str) -> Iterator[Section]:
     block = list[str]()
     fence = ""
     language = ""
-    found, code, before = list[str](), list[str](), 0
-    steps, numbered, opens = list[str](), False, True
+    found = list[str]()
+    code = list[str]()
+    before = 0
+    steps = list[str]()
+    numbered = False
+    opens = True
     for line in [*COMMENT.sub("", text).splitlines(), "# end"]:
         opened, title = FENCE.match(line), HEADING.match(line)
         if fence:
             if opened and opened[1].startswith(fence) and not opened[2].strip():
                 _add_code(found, code, language, led=len(found) > before)
-                fence, code, before = "", [], len(found)
+                fence = ""
+                code = []
+                before = len(found)
             else:
                 code.append(line)
             continue

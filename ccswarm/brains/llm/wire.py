@@ -143,7 +143,9 @@ def result_text(message: Message, model: Model) -> str:
 
 def make_usage(model: Model, used: Any, answered_as: str) -> dict[str, Json]:
     """Return tokens and known dollars of ``used``, a usage with tokens of input, output and cache."""
-    given, made, kept = used.input_tokens, used.output_tokens, used.cache_read_tokens or 0
+    given = used.input_tokens
+    made = used.output_tokens
+    kept = used.cache_read_tokens or 0
     if (cached := kept + (used.cache_write_tokens or 0)) > given:  # some gateways do not count it as input
         given += cached
         used = copy(used)

@@ -49,7 +49,9 @@ def spent(store: Store, scope: str) -> dict[str, float]:
 
 def retain(store: Store, before: float) -> int:
     """Remove families that ended before that time, with all their data. Return how many executions."""
-    flows, parents, removed = store.flows, store.flows.alias(), 0
+    flows = store.flows
+    parents = store.flows.alias()
+    removed = 0
     roots = (
         sa.select(flows.c.workflow_uuid)
         .outerjoin(parents, parents.c.workflow_uuid == flows.c.parent_workflow_id)

@@ -141,7 +141,9 @@ def _execution(row: sqlite3.Row) -> Execution:
     for name in ("output", "error", "shown", "input"):
         facts[name] = json.loads(facts[name]) if facts[name] else None
     error = cast("dict[str, list[str]] | None", facts["error"])
-    words, why, shown = (error or {}).get(ERROR, []), facts["why"] or "", facts["shown"]
+    words = (error or {}).get(ERROR, [])
+    why = facts["why"] or ""
+    shown = facts["shown"]
     error_text = ": ".join(map(str, words[:2])) or ("stored data cannot be read" if error else "")
     return to_execution(cast("Row", SimpleNamespace(**facts)), error_text, why, shown)
 

@@ -54,7 +54,9 @@ def request_of(message: Any) -> tuple[str, Facts]:
     if not isinstance(message, dict):
         raise Fault(INVALID_REQUEST, "Invalid request: not an object")
     facts = cast("Facts", message)
-    number, method, params = facts.get("id"), facts.get("method"), facts.get("params")
+    number = facts.get("id")
+    method = facts.get("method")
+    params = facts.get("params")
     if facts.get("jsonrpc") != "2.0":
         raise Fault(INVALID_REQUEST, 'Invalid request: jsonrpc must be "2.0"')
     if number is not None and id_of(message) is None:

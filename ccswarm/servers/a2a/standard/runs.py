@@ -72,7 +72,9 @@ class Work:
         if task := self._known(number):
             return task
         loaded = await self._context.serve_context.options.loaded()
-        plan, named, own = plan_in(sent), agent_in(sent), loaded.settings
+        plan = plan_in(sent)
+        named = agent_in(sent)
+        own = loaded.settings
         settings = with_plan(plan, named, own) if plan else with_text(sent, named, own, referred)
         directory = str(self._context.serve_context.options.root(loaded))
         files = loaded.sources
