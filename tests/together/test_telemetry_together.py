@@ -136,6 +136,8 @@ async def test_a_killed_workers_calls_and_those_after_it_are_one_trace_and_none_
         "invoke_agent ada": 1,
         "tools/call ai-session.create_session": 1,
         "tools/call ai-session.execute_command": 2,
+        "tools/call ai-session.list_sessions": 1,
+        "tools/call ai-session.close_session": 1,
     }
     assert len({span.id for span in spans}) == len(spans)
     assert len({span.resource["service.instance.id"] for span in spans if span.kind == CLIENT}) == 2
