@@ -15,6 +15,7 @@ from ai_session.models import ExitStatus
 from tests.ai_session.contract.backends.test_backend_survival import keepers
 from tests.ai_session.support.terminals import BackendSetup, open_backend
 from tests.support.process_ends import ended
+from tests.support.stopping import stop
 
 pytestmark = pytest.mark.anyio
 
@@ -89,7 +90,7 @@ async def test_a_stopped_holder_is_an_error(here: BackendSetup) -> None:
     owned = await here.sh(ANSWERS)
     await owned.shows(b"ready")
     (pid,) = keepers(here)
-    os.kill(pid, signal.SIGSTOP)
+    stop(pid)
     with pytest.raises(BackendUnavailable, match="no answer"):
         await here.sh("true")
     owned.terminal.write(b"one\n")

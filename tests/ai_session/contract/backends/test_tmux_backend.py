@@ -38,6 +38,7 @@ from tests.ai_session.support.tmux_servers import (
 )
 from tests.support.bounds import pause_awaited
 from tests.support.process_ends import ended
+from tests.support.stopping import stop
 
 pytestmark = pytest.mark.anyio
 
@@ -162,7 +163,7 @@ async def test_a_saver_that_is_late_takes_nothing_from_the_next_sink(here: Backe
     directory = pane(owned).directory
     os.mkfifo(directory / "room")  # where the next sink tries whether there is room, and waits for a reader
     saver = Path("/proc", str(holder(directory / "tail")))
-    os.kill(int(saver.name), signal.SIGSTOP)
+    stop(int(saver.name))
     await kill_sink(owned)
     room = await asyncio.to_thread(os.open, directory / "room", os.O_RDONLY)
     os.kill(int(saver.name), signal.SIGCONT)
@@ -375,7 +376,7 @@ async def test_a_cancelled_open_leaves_nothing(here: BackendSetup) -> None:
 async def test_a_server_that_is_stopped_keeps_nobody_waiting_and_opens_nothing_later(here: BackendSetup) -> None:
     held = await here.sh(CAT)
     server = int(await tmux(here, "display-message", "-p", "#{pid}"))
-    os.kill(server, signal.SIGSTOP)
+    stop(server)
     try:
         with pytest.raises(BackendUnavailable, match="did not answer"):
             await here.sh("echo never")

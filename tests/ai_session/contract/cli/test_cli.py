@@ -17,6 +17,7 @@ import pytest
 from tests.ai_session.support.command_line import LINE, CommandLine, finish
 from tests.support.bounds import BOUND_SECONDS
 from tests.support.products import first
+from tests.support.stopping import stop
 
 
 @pytest.fixture(scope="module")
@@ -299,7 +300,7 @@ def test_what_comes_before_a_command_begins_is_no_output_of_it(cli: CommandLine)
     """Without a line editor the terminal itself shows what is typed, whatever the shell does."""
     cli.run("new", "d", "--shell", "dash", "--profile", "trusted", "--backend", "pty")
     shell = cli.json("info", "d")["pid"]
-    os.kill(shell, signal.SIGSTOP)
+    stop(shell)
     try:
         assert cli.json("exec", "d", "echo begun")["output"] == "begun\n"
     finally:

@@ -20,6 +20,7 @@ from ai_session.sessions.leftovers import Leftovers, Looks, Rounds
 from ai_session.system import membership
 from tests.support.bounds import BOUND_SECONDS
 from tests.support.processor_time import computing_seconds, once_within
+from tests.support.stopping import stop
 
 pytestmark = pytest.mark.anyio
 
@@ -103,7 +104,7 @@ async def test_a_stopped_box_ends_with_what_made_it(boxed: Boxed) -> None:
     box = boxed(DEAF)
     leftovers = Leftovers("cookie", NoLooks())
     leftovers.hold(box.pid, SandboxLevel.BWRAP)
-    os.kill(box.pid, signal.SIGSTOP)
+    stop(box.pid)
     await leftovers.end(0.01)
     assert await asyncio.to_thread(box.wait, BOUND_SECONDS) == -9
 
