@@ -132,6 +132,14 @@ def test_one_more_begins_when_a_process_has_ended(tmp_path: Path) -> None:
     assert (code, "5 passed" in said) == (0, True), said
 
 
+def test_one_more_is_there_from_the_start_if_that_process_is_gone(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    with subprocess.Popen(["true"]) as other:
+        pass
+    code, said = ran(tmp_path, "--workers", "1", "--one-more-after", str(other.pid), test_waiting=WAITING)
+    assert (code, "4 passed" in said) == (0, True), said
+
+
 @pytest.mark.parametrize("who", ["the run", "all of them"])
 @pytest.mark.either("who")
 def test_an_interrupt_ends_them_and_tears_their_fixtures_down(tmp_path: Path, who: str) -> None:

@@ -97,8 +97,13 @@ class Workers:
     def __init__(self, session: pytest.Session, count: int, before_one_more: int | None) -> None:
         self._session = session
         self._count = count
-        self._before_one_more = None if before_one_more is None else os.pidfd_open(before_one_more)
-        """Its end makes room for one more."""
+        self._before_one_more: int | None = None
+        """The process whose end makes room for one more."""
+        if before_one_more is not None:
+            try:
+                self._before_one_more = os.pidfd_open(before_one_more)
+            except ProcessLookupError:  # its parent has reaped it
+                self._count += 1
         self._files = deque(
             deque(group)
             for _, group in groupby(range(len(session.items)), key=lambda number: session.items[number].path)
