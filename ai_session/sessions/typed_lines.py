@@ -93,7 +93,7 @@ class TypedLines:
         if not LINE_ENDS.search(data):
             self.send(data)
             return None
-        await self._has_begun()
+        await self.until_begun()
         await self._takes_a_line()
         holder = session.holder()
         if not self._free_for_lines() or (holder is not None and not holder.leads_itself):
@@ -123,7 +123,7 @@ class TypedLines:
         busy = session.running is not None or session.claimed or session.at.human_line
         return session.at.up and not busy and session.ending is None
 
-    async def _has_begun(self) -> None:
+    async def until_begun(self) -> None:
         """Wait until the command that was started last has begun, or for a while. Before that a line editor may have
         the terminal, where Enter is a carriage return: a program that reads it later waits for the end of the line."""
         session = self._session

@@ -115,6 +115,9 @@ async def set_echo(context: Context, arguments: SetEcho) -> ToolResult:
     session = context.sessions.get(arguments.session_id)
     session.check_typist()
     _require_running(session, arguments.command_id)
+    # Before that the shell's line editor has the terminal, and sets it back.
+    await session.typed_lines.until_begun()
+    _require_running(session, arguments.command_id)
     done = session.terminal is not None and terminal_device.set_echo(session.terminal.tty, on=arguments.echo)
     if not done:
         raise BackendUnavailable("the terminal cannot be reached", suggestion="run: ai-session doctor")
