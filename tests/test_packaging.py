@@ -9,6 +9,7 @@ import subprocess
 import sys
 import tomllib
 import zipfile
+from collections.abc import Sequence
 from importlib import import_module, metadata
 from pathlib import Path
 
@@ -189,19 +190,35 @@ def test_package_stands_with_the_other_deleted(package: str, tmp_path: Path) -> 
     assert re.search(r" passed .* collected", ran.stdout, re.DOTALL), ran.stdout
 
 
-def test_bootstrap_names_what_is_missing_and_stops(tmp_path: Path) -> None:
-    """On a system with neither apt-get nor anything it needs."""
-    tree, programs = tmp_path / "tree", tmp_path / "bin"
+def bootstrap(tree: Path, programs: Sequence[str], **environ: str) -> subprocess.CompletedProcess[str]:
+    """Prepare ``tree`` on a system that has these programs only."""
     (tree / "scripts").mkdir(parents=True)
-    programs.mkdir()
+    (found := tree / "bin").mkdir()
     shutil.copy(ROOT / "scripts" / "bootstrap", tree / "scripts")
     for name in ("pyproject.toml", "constraints.txt"):
         shutil.copy(ROOT / name, tree)
-    for name in ("dirname", "cat", "cksum"):
-        (programs / name).symlink_to(str(shutil.which(name)))
-    ran = subprocess.run(
-        ["/bin/sh", "scripts/bootstrap"], cwd=tree, env={"PATH": str(programs)}, capture_output=True, text=True
-    )
+    for name in programs:
+        (found / name).symlink_to(str(shutil.which(name)))
+    environ |= {"PATH": str(found)}
+    return subprocess.run(["/bin/sh", "scripts/bootstrap"], cwd=tree, env=environ, capture_output=True, text=True)
+
+
+def test_bootstrap_names_what_is_missing_and_stops(tmp_path: Path) -> None:
+    """On a system with neither apt-get nor anything it needs."""
+    ran = bootstrap(tmp_path, ("dirname", "cat", "cksum"))
     assert ran.returncode == 1
     assert {"tmux", "python3-venv"} <= set(ran.stderr.split())
-    assert not (tree / ".venv").exists()
+    assert not (tmp_path / ".venv").exists()
+
+
+def test_bootstrap_uses_the_python_that_was_named_and_no_other(tmp_path: Path) -> None:
+    (mine := tmp_path / "mine").touch(0o755)
+    mine.write_text('#!/bin/sh\ncase "$2" in *ensurepip*) exit 1 ;; *print*) echo 3.99 ;; esac\n')
+    programs = ("dirname", "cat", "cksum", "python3", "tmux", "git", "bwrap", "uname")
+    assert "python3.99-venv" in bootstrap(tmp_path / "new", programs, PYTHON=str(mine)).stderr
+    mine.write_text("#!/bin/sh\nexit 1\n")
+    ran = bootstrap(tmp_path / "old", programs, PYTHON=str(mine))
+    assert (ran.returncode, ran.stderr) == (
+        1,
+        f"bootstrap: Python 3.11 or newer is needed; this one is too old or missing: {mine}\n",
+    )
