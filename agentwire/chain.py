@@ -20,9 +20,9 @@ WINDOW_BYTES = 64 << 10
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """One problem. ``place`` is a file and a line, a file, or the id of a call."""
+    """One problem. ``location`` is a file and a line, a file, or the id of a call."""
 
-    place: str
+    location: str
     what: str
 
 

@@ -106,19 +106,6 @@ RETIRED_PARTS = {
 }
 """A word that no name has as one of its parts, and what to write instead."""
 
-LEGITIMATE = {
-    ("agentwire/chain.py", "place"),
-    ("ai_session/audit/chain.py", "place"),
-    ("ai_session/cli/audit.py", "place"),
-    ("ccswarm/cli/approvals.py", "place"),
-    ("ccswarm/cli/diff.py", "place"),
-    ("ccswarm/cli/doctor.py", "place"),
-    ("ccswarm/cli/journal.py", "place"),
-    ("ccswarm/runs/work.py", "place"),
-    ("ai_session/http/oauth/authorize.py", "visit"),
-}
-"""Where a name is that of a field of JSON, of a form or of a plan, which programs and files of users know."""
-
 
 def prose(text: str) -> str:
     """A page without its code; lines stay where they are."""
@@ -248,20 +235,18 @@ def test_no_retired_word_is_part_of_a_name() -> None:
         f"{path}:{line}: {name} ({RETIRED_PARTS[word]})"
         for path, source in ((str(path.relative_to(ROOT)), path.read_text()) for path in PROGRAMS)
         for line, name, word in retired_parts(source)
-        if not {(path, word), ("/".join(path.split("/")[:2]), word)} & LEGITIMATE
     ]
     assert found == []
 
 
 def retired_web_names(source: str, kind: str) -> list[tuple[int, str]]:
-    """Line and name of what a script assigns, calls or passes on, and of the classes of a style sheet. ``place`` is the
-    page's word for an element and for a position in it."""
+    """Line and name of what a script assigns, calls or passes on, and of the classes of a style sheet."""
     pattern = SCRIPT_NAME if kind == ".js" else STYLE_CLASS
     return [
         (number, match[1])
         for number, line in enumerate(source.splitlines(), 1)
         for match in pattern.finditer(line)
-        if any(part.lower() in RETIRED_PARTS and part.lower() != "place" for part in NAME_PART.findall(match[1]))
+        if has_retired_part(match[1])
     ]
 
 
@@ -293,15 +278,6 @@ def test_retired_web_names_are_found(source: str, kind: str, name: str) -> None:
 
 def test_what_a_page_says_is_no_name() -> None:
     assert retired_web_names("'recorded and told to the agent' + (told === 1) // a wish", ".js") == []
-
-
-def test_legitimate_names_are_in_use() -> None:
-    """What needs no exception any more is no longer in the list."""
-    used = set[tuple[str, str]]()
-    for path, _ in LEGITIMATE:
-        files = [ROOT / path] if path.endswith(".py") else (ROOT / path).rglob("*.py")
-        used |= {(path, word) for file in files for _, _, word in retired_parts(file.read_text())}
-    assert used >= LEGITIMATE
 
 
 @pytest.mark.parametrize(

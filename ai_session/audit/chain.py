@@ -198,7 +198,7 @@ class Verifier:
             if self._signed(location, record, seq) and (record["size"], record["root"]) == (seq - 1, prev):
                 report.checkpoints += 1
                 report.signed_seq = seq - 1
-            elif not self.report.problems or self.report.problems[-1].place != location:
+            elif not self.report.problems or self.report.problems[-1].location != location:
                 self.report.add(location, f"checkpoint {seq} is not about the record before it")
             self._unsigned = 0
         elif event == "audit.tombstone":

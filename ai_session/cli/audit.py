@@ -194,7 +194,7 @@ def _show_report(log: Path, result: Report) -> None:
     after |= {"records_after_anchor": result.last_seq - result.anchored_seq} if result.anchored_seq else {}
     show_facts({"log": log, "verdict": "changed" if result.broken else "sound", **facts, **after})
     for problem in result.problems:
-        remark(f"{problem.place}: {problem.what}" if problem.place else problem.what)
+        remark(f"{problem.location}: {problem.what}" if problem.location else problem.what)
     if result.broken > len(result.problems):
         remark(f"and {result.broken - len(result.problems)} more")
 

@@ -238,11 +238,11 @@ async def _no_merge(app: App, run_id: str, task: str) -> tuple[str, str]:
         case "merged":
             return "it is merged", f"{see}; ccswarm run starts another run"
         case "on a branch":
-            return "it is on a branch", f"git merge {found[0].place}, or leave it; {see}"
+            return "it is on a branch", f"git merge {found[0].ref}, or leave it; {see}"
         case "kept, not merged":
             return (
                 f"it is {facts['tasks'][task]['status']}",
-                f"{see}; git merge {found[0].place} merges it anyway",
+                f"{see}; git merge {found[0].ref} merges it anyway",
             )
         case "blocked, not merged":
             return "it is blocked", f"fix what blocks it, then ccswarm resume {short(run_id)}; {see}"

@@ -93,7 +93,7 @@ async def _works(text: str, task: str, view: StoreView) -> tuple[str, str, list[
 
 
 def _facts(work: Work, result: Difference | SwarmError) -> dict[str, Any]:
-    facts = {"task": work.task, "status": work.status, "state": work.state, "place": work.place, "base": work.base}
+    facts = {"task": work.task, "status": work.status, "state": work.state, "ref": work.ref, "base": work.base}
     if isinstance(result, SwarmError):
         return {**facts, "error": {"code": result.code, "message": result.message, "suggestion": result.suggestion}}
     files = [
@@ -107,7 +107,7 @@ def _show(work: Work, result: Difference | SwarmError, *, stat: bool) -> None:
     if isinstance(result, SwarmError):
         remark(visible(f"{work.task}: {result.message}; {result.suggestion}"))
         return
-    where = f": {work.place}" if work.place else ""
+    where = f": {work.ref}" if work.ref else ""
     remark(visible(f"{work.task}: {result.summary}, {work.state}{where}"))
     if stat:
         rows = [{"path": one.path, "added": one.added, "removed": one.removed} for one in result.files]

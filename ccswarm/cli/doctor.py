@@ -253,7 +253,9 @@ def journal(_: Path | None) -> Iterator[Finding]:
     directory = directory_of(config.state_directory())
     report = verify(directory)
     for problem in report.problems[:SHOWN_PROBLEMS]:
-        yield Finding("journal", "fail", f"{problem.place}: {problem.what}", "ccswarm journal verify; keep the files")
+        yield Finding(
+            "journal", "fail", f"{problem.location}: {problem.what}", "ccswarm journal verify; keep the files"
+        )
     if report.broken > SHOWN_PROBLEMS:
         yield Finding("journal", "fail", f"{report.broken - SHOWN_PROBLEMS} more problems", "ccswarm journal verify")
     if report.sound:

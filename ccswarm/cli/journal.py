@@ -121,7 +121,7 @@ def _lines(logs: list[Path]) -> Iterator[bytes]:
 
 def _print_problems(found: Findings) -> None:
     for problem in found.problems:
-        remark(f"{problem.place}: {problem.what}")
+        remark(f"{problem.location}: {problem.what}")
     if found.broken > len(found.problems):
         remark(f"and {found.broken - len(found.problems)} more")
 

@@ -287,8 +287,8 @@ def _format_run_event(event: str, facts: Mapping[str, Any]) -> str:
             return f"says: {cut(str(facts['text']))}{used}"
         case "agent.waits":
             return cut(f"asks {facts['model']} again in {facts['seconds']:g} s: {_why(facts)}")
-        case "agent.reaches":
-            return f"asks {facts['model']} at {facts['place']}"
+        case "agent.redirected":
+            return f"asks {facts['model']} at {facts['endpoint']}"
         case "agent.summed_up":
             return f"summarizes its conversation: {facts['chars']} characters become {facts['left']}"
         case "agent.changed_model":

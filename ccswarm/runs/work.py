@@ -30,8 +30,8 @@ STATES: Mapping[str, State] = {
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """The work of the last attempt at a task, named by its path. It is ``commit``, made from ``base``, at a branch or
-    ref, ``place``; or, without a commit, it is in the clone of ``execution``, if that has one."""
+    """The work of the last attempt at a task, named by its path. It is ``commit``, made from ``base``, at the branch
+    or ref ``ref``; or, without a commit, it is in the clone of ``execution``, if that has one."""
 
     task: str
     execution: str
@@ -39,17 +39,17 @@ class Work:
     state: State = "under way"
     base: str = ""
     commit: str = ""
-    place: str = ""
+    ref: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class WorkDiff:
-    """What a task changed in its clone since its attempt began. ``text`` is input of ``git apply``; ``place`` is the
-    branch or ref of the work, ``error`` why it cannot be shown."""
+    """What a task changed in its clone since its attempt began. ``text`` is input of ``git apply``; ``ref`` is its
+    branch or ref, ``error`` why it cannot be shown."""
 
     task: str
     state: State
-    place: str
+    ref: str
     files: Sequence[ChangedFile]
     text: bytes
     error: SwarmError | None = None
@@ -58,8 +58,8 @@ class WorkDiff:
     def of(cls, work: Work, found: Difference | SwarmError) -> WorkDiff:
         """Create it from the result of a comparison."""
         if isinstance(found, SwarmError):
-            return cls(work.task, work.state, work.place, (), b"", found)
-        return cls(work.task, work.state, work.place, found.files, found.text)
+            return cls(work.task, work.state, work.ref, (), b"", found)
+        return cls(work.task, work.state, work.ref, found.files, found.text)
 
 
 async def works(store: Store, run_id: str, task: str = "") -> list[Work]:

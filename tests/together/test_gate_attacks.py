@@ -153,7 +153,7 @@ def test_by_a_client_of_the_mcp_server(swarm_home: SwarmHome, gates: str) -> Non
             assert "leave the gates out" in error["suggestion"]
             checked = client.tool("check_plan", plan=given, offline=True)
             assert not checked["valid"]
-            assert checked["problems"][0]["place"].startswith("task x")
+            assert checked["problems"][0]["location"].startswith("task x")
         assert client.tool("list_runs")["runs"] == []
     unharmed(swarm_home)
 

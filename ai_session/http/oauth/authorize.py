@@ -185,7 +185,7 @@ class Authorization:
             raise NotForTheClient("The form was not sent from this server's page.")
         form = await parse_form(request)
         values = single(form, "scope")
-        number = values.get("visit", "")
+        number = values.get("pending", "")
         pending = self._pending.get(number)
         if pending is None or pending.ends_at <= self._clock():
             self._pending.pop(number, None)
@@ -272,13 +272,13 @@ class Authorization:
         by_code = not await self._authority.store.run(users.anybody)
         if by_code:
             self._authority.terminal_code.show()
-        hidden = pages.hidden_fields(visit=number, word=pending.word)
+        hidden = pages.hidden_fields(pending=number, word=pending.word)
         return pages.sign_in(hidden, pending.client, pending.redirect_uri, by_code=by_code, wrong=wrong)
 
     def _consent_page(
         self, number: str, pending: PendingAuthorization, person: Person, wrong: str = ""
     ) -> HTMLResponse:
-        hidden = pages.hidden_fields(visit=number, word=pending.word)
+        hidden = pages.hidden_fields(pending=number, word=pending.word)
         return pages.consent(
             hidden, pending.client, pending.redirect_uri, person.name, pending.scopes, person.scopes, wrong
         )

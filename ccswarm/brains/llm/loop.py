@@ -49,7 +49,7 @@ NOTES_CHARS = 24_000
 MOST_KNOWN = 40
 """The most files, and ids, that are named after a conversation was summarized."""
 
-INSPECT = "place"
+INSPECT = "inspect"
 """The step that inspects the working directory."""
 
 FIRST_TRIES = 2
@@ -143,7 +143,7 @@ class LlmThinking:
         found = (outcome.structured or {}).get("where")
         if found and not self._reported_where:
             self._reported_where = True
-            await self._emit(flow, "agent.reaches", **cast("dict[str, Json]", found))
+            await self._emit(flow, "agent.redirected", **cast("dict[str, Json]", found))
 
     def so_far(self) -> Json:
         """Return the model's last text."""
@@ -409,7 +409,7 @@ class LlmThinking:
 
 def where(model: Model) -> dict[str, Json]:
     """Return the model's address to record with its answers, if a variable redirects it."""
-    return {"where": {"model": model.model, "place": model.endpoint}} if model.elsewhere else {}
+    return {"where": {"model": model.model, "endpoint": model.endpoint}} if model.elsewhere else {}
 
 
 def _single_call(tool: str, arguments: Mapping[str, Json]) -> Work:

@@ -19,10 +19,10 @@ const KEYS = [['1 2 3 4 5', 'go to Needs you, Terminals, Runs, Audit, Policy'], 
   ['Ctrl+Shift+F6', 'leave the terminal while you type in it'], ['d', 'dark, light, as the system'], ['?', 'these keys']];
 
 const RESTART = 'Where it has ended, start it again with ai-session console, and open the link that it prints.', MOST_LOSSES = 3;
-const where = signal(place()), theme = signal(localStorage.theme ?? ''), dialog = signal(''), tabs = signal([]);
+const where = signal(route()), theme = signal(localStorage.theme ?? ''), dialog = signal(''), tabs = signal([]);
 let token = '';
 
-function place() {
+function route() {
   const [path, query = ''] = location.hash.replace(/^#\/?/, '').split('?'), [page = '', id = ''] = path.split('/');
   return { page: page || 'terminals', id: decoded(id), query: new URLSearchParams(query) };
 }
@@ -132,11 +132,11 @@ function step(by) {
 
 addEventListener('hashchange', () => {
   if (location.hash.startsWith('#k=')) return location.reload();
-  where.value = place();
+  where.value = route();
 });
 
 const found = await signIn();
-where.value = place();
+where.value = route();
 token = found.token;
 if (!token) {
   document.body.classList.add('alone');

@@ -23,18 +23,18 @@ export function Audit({ query }) {
   const read = async from => {
     const mine = ++latest.current;
     try {
-      let found = from ? records : [], place = from;
+      let found = from ? records : [], next = from;
       for (let pages = 0; pages < MOST_PAGES; pages++) {
-        const page = await call({ ...(kind && kind !== DONE && { event: kind }), ...(session && { session_id: session }), ...(about && { about }), ...(place && { cursor: place }) });
+        const page = await call({ ...(kind && kind !== DONE && { event: kind }), ...(session && { session_id: session }), ...(about && { about }), ...(next && { cursor: next }) });
         if (mine !== latest.current) return;
         found = [...found, ...page.records];
-        place = page.cursor ?? '';
-        if (!place || kind !== DONE && found.length || rows(found, kind).length >= (from ? rows(records, kind).length : 0) + ENOUGH_ROWS) break;
+        next = page.cursor ?? '';
+        if (!next || kind !== DONE && found.length || rows(found, kind).length >= (from ? rows(records, kind).length : 0) + ENOUGH_ROWS) break;
       }
       if (about) found = await completed(found);
       if (mine !== latest.current) return;
       show(found);
-      more(place);
+      more(next);
       if (!from) setUntil(found[0]?.seq ?? 0);
     } catch (error) { if (mine === latest.current) model.problem(error); }
   };
@@ -125,6 +125,6 @@ function Whole() {
     wait(true);
     try { judgement.value = { ...await window.wire.ask('audit.verify'), at: now() / 1000 }; } catch (error) { model.problem(error); } finally { wait(false); }
   };
-  return html`<span class=${`judged ${found && !found.sound ? 'bad' : 'soft'}`} role="status">${busy ? 'Reading the whole log' : !found ? '' : found.sound ? html`The whole log is sound: <span class="num">${found.records ?? found.last_seq} records, ${time(found.at)}</span>` : html`The log was changed: <bdi>${found.problems?.[0]?.place} ${found.problems?.[0]?.what}</bdi>${found.broken > 1 ? `, and ${found.broken - 1} more` : ''}`}</span>
+  return html`<span class=${`judged ${found && !found.sound ? 'bad' : 'soft'}`} role="status">${busy ? 'Reading the whole log' : !found ? '' : found.sound ? html`The whole log is sound: <span class="num">${found.records ?? found.last_seq} records, ${time(found.at)}</span>` : html`The log was changed: <bdi>${found.problems?.[0]?.location} ${found.problems?.[0]?.what}</bdi>${found.broken > 1 ? `, and ${found.broken - 1} more` : ''}`}</span>
     <button class="btn" type="button" disabled=${busy} onClick=${verify}>Verify all of it</button>`;
 }

@@ -57,25 +57,25 @@ export function theme() {
   return style && found;
 }
 
-// As large as its place allows without a change of its rows and columns. A row's height is known only once it was drawn.
+// As large as its element allows without a change of its rows and columns. A row's height is known only once it was drawn.
 const LEAST_SIZE = 7, MOST_SIZE = 14;
-export function fit(term, place, still = () => true) {
+export function fit(term, element, still = () => true) {
   const shrink = () => {
-    const screen = place.querySelector('.xterm-screen');
-    if (!still() || !screen || screen.offsetHeight <= place.clientHeight || term.options.fontSize <= LEAST_SIZE) return;
+    const screen = element.querySelector('.xterm-screen');
+    if (!still() || !screen || screen.offsetHeight <= element.clientHeight || term.options.fontSize <= LEAST_SIZE) return;
     term.options.fontSize -= 0.5;
     requestAnimationFrame(shrink);
   };
-  if (!place.clientWidth) return;
-  term.options.fontSize = Math.min(Math.max(Math.floor(2 * (place.clientWidth - 16) / (term.cols * ADVANCE)) / 2, LEAST_SIZE), MOST_SIZE);
+  if (!element.clientWidth) return;
+  term.options.fontSize = Math.min(Math.max(Math.floor(2 * (element.clientWidth - 16) / (term.cols * ADVANCE)) / 2, LEAST_SIZE), MOST_SIZE);
   requestAnimationFrame(shrink);
 }
 
-// Calls fitted whenever the place has another size, and keeps the theme's colours, until what it returns is called.
-export function follow(term, place, fitted) {
+// Calls fitted whenever the element has another size, and keeps the theme's colours, until what it returns is called.
+export function follow(term, element, fitted) {
   const observer = new ResizeObserver(fitted), scheme = matchMedia('(prefers-color-scheme: dark)'), recolour = () => { term.options.theme = theme(); };
   const chosen = new MutationObserver(recolour);
-  observer.observe(place);
+  observer.observe(element);
   scheme.addEventListener('change', recolour);
   chosen.observe(document.documentElement, { attributeFilter: ['data-theme'] });
   return () => { observer.disconnect(); chosen.disconnect(); scheme.removeEventListener('change', recolour); };

@@ -104,7 +104,7 @@ export function RunQuestion({ one, at, of, here }) {
     try {
       const { next } = await window.wire.ask(`runs.${method}`, params);
       noted(allowed, word, called(one).split('\n')[0]);
-      if (next) model.notice.value = { text: 'Your answer is kept. No worker executes the run now.', advice: `On its page: Go on. In a terminal: ${next}` };
+      if (next) model.notice.value = { text: 'Your answer is kept. No worker executes the run now.', advice: `On its page: Continue. In a terminal: ${next}` };
       model.runsAsked.value = model.runsAsked.value.filter(each => each.question_id !== one.question_id);
     } catch (error) { model.problem(error); } finally { waiting.current = false; model.refreshRuns(); }
   };

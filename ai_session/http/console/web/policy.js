@@ -43,11 +43,11 @@ function Try({ found, command, client, agent }) {
 const about = rule => SELECTORS.filter(name => rule[name]?.length).map(name => [name, rule[name].map(one => Array.isArray(one) ? one.join(' ') : one).join(', ')]);
 
 function Rules({ found, chosen }) {
-  const place = useRef();
-  useEffect(() => { place.current?.querySelector('[aria-current]')?.scrollIntoView({ block: 'center' }); }, [chosen]);
+  const element = useRef();
+  useEffect(() => { element.current?.querySelector('[aria-current]')?.scrollIntoView({ block: 'center' }); }, [chosen]);
   return html`<div class="panel"><header><h2 class="grow">Rules</h2><span class="faint small-hide">in the order in which they count: a denial before a question before leave</span></header>
     ${found.hooks.map(hook => html`<p class="said">Before each call, besides: <code><${Theirs}>${hook}</${Theirs}></code>, which can only tighten.</p>`)}
-    ${!found.rules.length ? html`<p class="said soft">There are none: the mode decides.</p>` : html`<ol class="rows rules" ref=${place}>${found.rules.map((rule, at) => html`<li key=${rule.id} aria-current=${rule.id === chosen ? 'true' : undefined}><span class="faint num">${at + 1}</span><${Verdict} verdict=${rule.decision} /><div class="grow"><p><b>${rule.id}</b> <span class="faint"><${Theirs}>${home(rule.file)}${rule.line ? `:${rule.line}` : ''}</${Theirs}></span></p>
+    ${!found.rules.length ? html`<p class="said soft">There are none: the mode decides.</p>` : html`<ol class="rows rules" ref=${element}>${found.rules.map((rule, at) => html`<li key=${rule.id} aria-current=${rule.id === chosen ? 'true' : undefined}><span class="faint num">${at + 1}</span><${Verdict} verdict=${rule.decision} /><div class="grow"><p><b>${rule.id}</b> <span class="faint"><${Theirs}>${home(rule.file)}${rule.line ? `:${rule.line}` : ''}</${Theirs}></span></p>
       <p>${about(rule).map(([name, values], at) => html`${at ? '; ' : ''}<span class="faint">${name}</span> <code><${Theirs}>${values}</${Theirs}></code>`)}</p>${rule.reason && html`<p class="soft"><${Theirs}>${rule.reason}</${Theirs}></p>`}</div></li>`)}</ol>`}
     ${found.rules.some(rule => !rule.line) && html`<p class="said faint">No line: the daemon has not read the changed file (ai-session daemon restart), or its rules are written in one list.</p>`}</div>`;
 }

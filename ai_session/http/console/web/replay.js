@@ -9,15 +9,15 @@ const SPEEDS = [1, 2, 4, 8], STEP_SECONDS = 5, LONGEST_STEP = 0.25, WAITING_BYTE
 const wire = () => window.wire;
 
 export function Replay({ session, from, clock }) {
-  const { session_id } = session, place = useRef(), player = useRef(null), [opened, show] = useState(null), [marks, mark] = useState({ commands: [], records: [] }), [again, repeat] = useState(0);
+  const { session_id } = session, element = useRef(), player = useRef(null), [opened, show] = useState(null), [marks, mark] = useState({ commands: [], records: [] }), [again, repeat] = useState(0);
   const live = model.link.value === 'live';
   useEffect(() => {
     if (!live) return undefined;
     let closed = false;
     show(null);
     open(session_id).then(async ([lib, recording]) => {
-      if (closed || !place.current) return;
-      player.current = start(lib, recording, place.current);
+      if (closed || !element.current) return;
+      player.current = start(lib, recording, element.current);
       show(player.current);
       const found = await marked(session_id, recording);
       if (closed) return;
@@ -46,7 +46,7 @@ export function Replay({ session, from, clock }) {
     return () => removeEventListener('keydown', press);
   }, []);
   const ready = opened && !opened.error;
-  return html`<div class="two replay"><div class="panel live-terminal" role="region" aria-label=${`Recording of ${session.name}`}>${!ready && html`<p class="soft" role="status">${opened ? 'There is no recording to show.' : 'Reading the recording'}</p>`}<div class="screen" ref=${place}></div></div>
+  return html`<div class="two replay"><div class="panel live-terminal" role="region" aria-label=${`Recording of ${session.name}`}>${!ready && html`<p class="soft" role="status">${opened ? 'There is no recording to show.' : 'Reading the recording'}</p>`}<div class="screen" ref=${element}></div></div>
       <aside class="panel aside" aria-label="Recorded commands"><header><h2 class="grow">Commands</h2><span class="faint num">${marks.commands.length}${marks.more ? ' latest' : ''}</span></header>
         <ol class="outline">${marks.commands.map(one => html`<li key=${one.command_id}><button type="button" onClick=${() => { player.current?.jump(one); document.querySelector('.slide')?.focus(); }}><${Icon} name=${one.bad ? 'fail' : one.running ? 'busy' : 'okay'} tone=${one.bad ? 'bad' : one.running ? 'busy' : 'faint'} label=${one.bad ? 'failed' : one.running ? 'running' : 'done'} /><code class="cut"><${Theirs}>${one.command}</${Theirs}></code><span class="faint num">${time(one.started_at)}</span></button></li>`)}</ol>
         <header><h2 class="grow">Audit records</h2><span class="faint num">${marks.records.length}</span></header>
@@ -85,11 +85,11 @@ async function paged(name, rows, given) {
 }
 
 // Plays. At most two pieces are held, and one screen is asked for at a time, the one that was wanted last.
-function start(lib, recording, place) {
+function start(lib, recording, element) {
   const { seconds, pieces } = recording, now = signal({ at: 0, clock: recording.began, shown: 0 }), playing = signal(false), speed = signal(1);
   const term = lib.emulator({ rows: 24, cols: 80, scrollback: 0, disableStdin: true, fontSize: 13, screenReaderMode: localStorage.screenReader === 'on' });
   let closed = false, wanted = null, seeking = false, piece = null, ahead = null, next = 0, number = 0, waiting = 0, frame, last;
-  const fit = () => lib.fit(term, place);
+  const fit = () => lib.fit(term, element);
   const problem = error => { playing.value = false; if (!closed && error.code !== 'connection_lost') model.problem(error); };
   const sized = (rows, cols) => { if (rows > 0 && cols > 0 && (rows !== term.rows || cols !== term.cols)) { term.resize(cols, rows); fit(); } };
   const write = bytes => { waiting += bytes.length; term.write(bytes, () => { waiting -= bytes.length; }); };
@@ -167,10 +167,10 @@ function start(lib, recording, place) {
 
   const faster = by => { speed.value = SPEEDS[Math.min(Math.max(SPEEDS.indexOf(speed.value) + by, 0), SPEEDS.length - 1)]; };
   const by = seconds => () => seek(now.value.at + seconds);
-  term.open(place);
+  term.open(element);
   term.attachCustomKeyEventHandler(() => false);
-  const leave = lib.follow(term, place, fit);
-  place.terminal = term;
+  const leave = lib.follow(term, element, fit);
+  element.terminal = term;
   seek(seconds);
   return {
     recording, now, playing, speed, seek, jump, play, faster,
@@ -178,7 +178,7 @@ function start(lib, recording, place) {
       ' ': () => play(), '+': () => faster(1), '=': () => faster(1), '-': () => faster(-1), Home: () => seek(0), End: () => seek(seconds),
       ArrowLeft: by(-STEP_SECONDS), ArrowDown: by(-STEP_SECONDS), ArrowRight: by(STEP_SECONDS), ArrowUp: by(STEP_SECONDS), PageUp: by(seconds / 10), PageDown: by(-seconds / 10),
     },
-    close() { closed = true; cancelAnimationFrame(frame); leave(); term.dispose(); place.replaceChildren(); },
+    close() { closed = true; cancelAnimationFrame(frame); leave(); term.dispose(); element.replaceChildren(); },
   };
 }
 

@@ -71,7 +71,7 @@ function Head({ run }) {
     <span class="soft cut small-hide" title=${run.workspace}><${Theirs}>${home(run.workspace)}</${Theirs}>, since ${when(run.created_at)}${run.begun_by ? html` by <${Theirs}>${run.begun_by}</${Theirs}>` : ''}${run.ended_at ? `, took ${span(run.ended_at - run.created_at)}` : ''}</span><span class="grow"></span>
     <a class="btn small-hide" href=${auditLink(run.run)}>Audit</a>${others.length > 0 && html`<select class="small-hide" aria-label="Compare with another run" value="" onChange=${event => { if (event.target.value) location.hash = `#/compare/${encodeURIComponent(run.run)}?with=${encodeURIComponent(event.target.value)}`; }}><option value="">Compare with …</option>${others.map(one => html`<option value=${one.run}>${one.name} ${short(one.run)}, ${look(one.status)[2]}</option>`)}</select>`}
     ${model.may('approve') && !over(run) && (sure ? html`<button class="btn" type="button" onClick=${() => ask(false)}>Keep it</button><button class="btn no" type="button" onClick=${() => stop('cancel')}>Cancel the run now</button>`
-      : html`${stuck && html`<button class="btn main" type="button" onClick=${() => stop('resume')}>Go on</button>`}${run.status !== 'paused' && html`<button class="btn" type="button" onClick=${() => stop('pause')}>Pause</button>`}<button class="btn no" type="button" onClick=${() => ask(true)}>Cancel …</button>`)}</div>`;
+      : html`${stuck && html`<button class="btn main" type="button" onClick=${() => stop('resume')}>Continue</button>`}${run.status !== 'paused' && html`<button class="btn" type="button" onClick=${() => stop('pause')}>Pause</button>`}<button class="btn no" type="button" onClick=${() => ask(true)}>Cancel …</button>`)}</div>`;
 }
 
 const AMOUNTS = { seconds: ['Time', span], calls: ['Calls', String], tokens: ['Tokens', number => new Intl.NumberFormat('en-GB', { notation: 'compact' }).format(number)], dollars: ['Money', number => `$${number.toFixed(2)}`] };
@@ -98,8 +98,8 @@ export function layout(tasks) {
     column.sort((one, other) => heights.get(one) - heights.get(other));
     column.forEach((one, at) => rows.set(one.task, at + (tall - column.length) / 2));
   }
-  const place = one => ({ x: NODE.edge + depths.get(one.task) * (NODE.width + NODE.across), y: NODE.edge + rows.get(one.task) * (NODE.height + NODE.down) });
-  const nodes = tasks.map(one => ({ one, ...place(one) })), at = new Map(nodes.map(node => [node.one.task, node]));
+  const position = one => ({ x: NODE.edge + depths.get(one.task) * (NODE.width + NODE.across), y: NODE.edge + rows.get(one.task) * (NODE.height + NODE.down) });
+  const nodes = tasks.map(one => ({ one, ...position(one) })), at = new Map(nodes.map(node => [node.one.task, node]));
   const edges = nodes.flatMap(to => to.one.needs.filter(name => at.has(name)).map(name => ({ from: at.get(name), to })));
   return { nodes, edges, width: 2 * NODE.edge + columns.length * (NODE.width + NODE.across) - NODE.across, height: 2 * NODE.edge + tall * (NODE.height + NODE.down) - NODE.down };
 }
@@ -133,13 +133,13 @@ function Timeline({ run, chosen }) {
   const rows = run.tasks.filter(one => one.attempts.length || one.planned), end = run.ended_at || model.now.value / 1000;
   const from = Math.min(run.created_at, ...rows.flatMap(task => task.attempts.map(one => one.began))), whole = Math.max(end - from, 0.001);
   if (!rows.length || !run.created_at) return null;
-  const step = STEPS.find(one => whole / one <= (matchMedia('(max-width: 900px)').matches ? 3 : 6)) ?? 86400, place = at => `${Math.min(100, Math.max(0, 100 * (at - from) / whole))}%`;
-  const extent = (began, ended) => ({ left: place(began), width: `${Math.max(0, Math.min(100, 100 * ((ended || end) - began) / whole))}%` });
+  const step = STEPS.find(one => whole / one <= (matchMedia('(max-width: 900px)').matches ? 3 : 6)) ?? 86400, offset = at => `${Math.min(100, Math.max(0, 100 * (at - from) / whole))}%`;
+  const extent = (began, ended) => ({ left: offset(began), width: `${Math.max(0, Math.min(100, 100 * ((ended || end) - began) / whole))}%` });
   const ticks = []; for (let at = Math.ceil(from / step) * step; at < end; at += step) ticks.push(at);
   return html`<div class="panel"><header><h2 class="grow">Timeline</h2><span class="faint key"><i class="bar wait"></i>waiting for a person</span></header><ol class="timeline">
-    <li class="axis" aria-hidden="true"><span></span><span class="track">${ticks.map(at => html`<span class=${(at - from) / whole > 0.9 ? 'tick last' : 'tick'} style=${{ left: place(at) }}>${step < 60 ? time(at) : time(at).slice(0, -3)}</span>`)}</span></li>
+    <li class="axis" aria-hidden="true"><span></span><span class="track">${ticks.map(at => html`<span class=${(at - from) / whole > 0.9 ? 'tick last' : 'tick'} style=${{ left: offset(at) }}>${step < 60 ? time(at) : time(at).slice(0, -3)}</span>`)}</span></li>
     ${rows.map(task => html`<li key=${task.task} class=${task === chosen ? 'here' : ''}><a class=${`cut ${task.planned ? '' : 'part'}`} href=${runLink(run.run, `?task=${encodeURIComponent(task.task)}`)}><${Theirs}>${task.task}</${Theirs}></a>
-      <span class="track" role="img" aria-label=${spokenRow(task)}>${ticks.map(at => html`<i class="rule" style=${{ left: place(at) }}></i>`)}${task.attempts.map(one => html`<i class=${`bar ${BARS[one.status] ?? 'busy'}`} style=${extent(one.began, one.ended)}></i>${one.waits.map(wait => html`<i class="bar wait" style=${extent(wait.began, wait.ended || one.ended)}></i>`)}`)}</span></li>`)}</ol></div>`;
+      <span class="track" role="img" aria-label=${spokenRow(task)}>${ticks.map(at => html`<i class="rule" style=${{ left: offset(at) }}></i>`)}${task.attempts.map(one => html`<i class=${`bar ${BARS[one.status] ?? 'busy'}`} style=${extent(one.began, one.ended)}></i>${one.waits.map(wait => html`<i class="bar wait" style=${extent(wait.began, wait.ended || one.ended)}></i>`)}`)}</span></li>`)}</ol></div>`;
 }
 
 // A row in words, for who does not see it.
@@ -190,11 +190,11 @@ function useAsked(method, params, inputs) {
 }
 
 function Transcript({ run, task, call }) {
-  const [found, problem] = useAsked('runs.transcript', { run, task }, [run, task, model.runsChanged.value]), place = useRef();
-  useEffect(() => { if (call) place.current?.querySelector('[aria-current]')?.scrollIntoView({ block: 'center' }); }, [call, Boolean(found)]);
+  const [found, problem] = useAsked('runs.transcript', { run, task }, [run, task, model.runsChanged.value]), element = useRef();
+  useEffect(() => { if (call) element.current?.querySelector('[aria-current]')?.scrollIntoView({ block: 'center' }); }, [call, Boolean(found)]);
   if (problem) return html`<p class="body bad"><bdi>${problem.message}</bdi></p>`;
   if (!found) return html`<p class="body soft">Reading</p>`;
-  return html`<div class="body" ref=${place}>${!found.attempts.length && html`<p class="soft">It has not begun.</p>`}${found.attempts.map(one => html`<section class="attempt" aria-label=${`${one.task}, attempt ${one.attempt}`}><div class="row"><h3><${Theirs}>${one.task}</${Theirs}>, attempt ${one.attempt}</h3><span class="soft">by <${Theirs}>${one.agent}</${Theirs}></span></div>
+  return html`<div class="body" ref=${element}>${!found.attempts.length && html`<p class="soft">It has not begun.</p>`}${found.attempts.map(one => html`<section class="attempt" aria-label=${`${one.task}, attempt ${one.attempt}`}><div class="row"><h3><${Theirs}>${one.task}</${Theirs}>, attempt ${one.attempt}</h3><span class="soft">by <${Theirs}>${one.agent}</${Theirs}></span></div>
     <ol class="events">${one.entries.map(entry => html`<li aria-current=${call && entry.call === call ? 'true' : undefined}><time class="faint num">${entry.at ? time(entry.at) : ''}</time><div class="grow"><${Entry} entry=${entry} /></div></li>`)}</ol></section>`)}</div>`;
 }
 

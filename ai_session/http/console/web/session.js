@@ -81,10 +81,10 @@ function Lease({ session, mine }) {
 }
 
 function Blocks({ session, query, more, setMore }) {
-  const all = model.commandsOf(session.session_id).value, place = useRef(), [target, aim] = useState(null), at = query.get('at'), line = query.get('line'), named = query.get('command');
+  const all = model.commandsOf(session.session_id).value, element = useRef(), [target, aim] = useState(null), at = query.get('at'), line = query.get('line'), named = query.get('command');
   // At its end it stays at its end, whatever comes or is loaded, until somebody scrolls up.
   const content = useRef(), end = useRef(!at && !named);
-  const toEnd = () => { if (end.current && place.current) place.current.scrollTop = place.current.scrollHeight; };
+  const toEnd = () => { if (end.current && element.current) element.current.scrollTop = element.current.scrollHeight; };
   useEffect(() => {
     const grown = new ResizeObserver(toEnd);
     grown.observe(content.current);
@@ -94,7 +94,7 @@ function Blocks({ session, query, more, setMore }) {
   const scrolled = ({ target }) => { end.current = target.scrollHeight - target.scrollTop - target.clientHeight < END_PIXELS; };
   useEffect(() => { if (at !== null || named) end.current = false; if (at !== null) jump(session.session_id, Number(at), line ?? '').then(aim).catch(model.problem); else if (named) aim({ command_id: named, line: '' }); }, [at, line, named]);
   const earlier = async () => { try { setMore(await load(session.session_id, more)); } catch (error) { model.problem(error); } };
-  return html`<div class="panel blocks" ref=${place} onScroll=${scrolled} role="region" aria-label="Commands" tabindex="0"><div ref=${content}>
+  return html`<div class="panel blocks" ref=${element} onScroll=${scrolled} role="region" aria-label="Commands" tabindex="0"><div ref=${content}>
     ${more && html`<button class="more" type="button" onClick=${earlier}>Earlier commands</button>`}
     ${target?.lost && html`<p class="lost soft">This line was not printed by a command: <code><bdi>${line}</bdi></code></p>`}
     ${all.map(one => html`<${Block} key=${one.command_id} one=${one} target=${target?.command_id === one.command_id ? target : null} />`)}
@@ -121,7 +121,7 @@ async function jump(session_id, at, line) {
 const TONES = { running: 'busy', finished: '' };
 
 function Block({ one, target }) {
-  const [output, show] = useState(null), [whole, all] = useState(false), place = useRef(), running = one.status === 'running', failed = Boolean(one.exit_code) || !['running', 'finished'].includes(one.status);
+  const [output, show] = useState(null), [whole, all] = useState(false), element = useRef(), running = one.status === 'running', failed = Boolean(one.exit_code) || !['running', 'finished'].includes(one.status);
   useEffect(() => {
     if (running) return undefined;
     const seen = new IntersectionObserver(([entry]) => {
@@ -129,12 +129,12 @@ function Block({ one, target }) {
       seen.disconnect();
       read(one, whole || Boolean(target)).then(show).catch(model.problem);
     }, { rootMargin: '400px' });
-    seen.observe(place.current);
+    seen.observe(element.current);
     return () => seen.disconnect();
   }, [one.command_id, running, whole, Boolean(target)]);
-  useLayoutEffect(() => { if (target && output) (place.current.querySelector('mark') ?? place.current).scrollIntoView({ block: 'center' }); }, [target, output]);
+  useLayoutEffect(() => { if (target && output) (element.current.querySelector('mark') ?? element.current).scrollIntoView({ block: 'center' }); }, [target, output]);
   const folded = output && !output.whole && output.more;
-  return html`<article ref=${place} id=${one.command_id} data-item tabindex="-1" class=${running ? 'b-busy' : failed ? 'b-bad' : ''} aria-current=${target ? 'true' : undefined}>
+  return html`<article ref=${element} id=${one.command_id} data-item tabindex="-1" class=${running ? 'b-busy' : failed ? 'b-bad' : ''} aria-current=${target ? 'true' : undefined}>
     <div class="row"><h2 class="grow"><${Theirs}>${one.command}</${Theirs}></h2><span class="faint small-hide"><bdi>${who.value.get(one.command_id) ?? ''}</bdi></span><a class="faint num from" href=${sessionLink(one.session_id, `?from=${one.command_id}`)} aria-label=${`Replay from ${time(one.started_at)}`}><time>${time(one.started_at)}</time></a><a class="faint from" href=${auditLink(one.command_id)} aria-label="Its audit record" title="Its audit record"><${Icon} name="log" /></a>
       <span class=${`num ${running ? 'busy' : 'faint'}`}>${span(running ? model.now.value / 1000 - one.started_at : one.duration_seconds)}</span><span class=${`tag ${failed ? 'bad' : TONES[one.status] ?? ''}`}>${running ? 'running' : one.status === 'finished' ? `exit ${one.exit_code}` : one.status}</span></div>
     ${running ? html`<${Thumbnail} id=${one.session_id} rows=${16} cols=${240} />` : output?.text && html`${folded && html`<button class="more" type="button" onClick=${() => all(true)}>Show what comes before</button>`}<pre><${Marked} text=${output.text} line=${target?.line} /></pre>`}</article>`;
@@ -163,22 +163,22 @@ const Outline = ({ session }) => {
 
 // The terminal itself, at the session's size, or at this page's while one types.
 function Live({ session, mine }) {
-  const place = useRef(), live = useRef(null);
+  const element = useRef(), live = useRef(null);
   useEffect(() => {
     let closed = false;
-    import('./emulator.js').then(lib => { if (!closed && place.current) live.current = start(lib, session, place.current); live.current?.own(model.held.value.has(session.session_id)); });
+    import('./emulator.js').then(lib => { if (!closed && element.current) live.current = start(lib, session, element.current); live.current?.own(model.held.value.has(session.session_id)); });
     return () => { closed = true; live.current?.close(); };
   }, [session.session_id]);
   useEffect(() => { live.current?.own(mine); }, [mine]);
-  return html`<div class=${`panel live-terminal ${mine ? 'you' : ''}`} role="region" aria-label=${`Terminal of ${session.name}`}><div class="screen" ref=${place}></div></div>`;
+  return html`<div class=${`panel live-terminal ${mine ? 'you' : ''}`} role="region" aria-label=${`Terminal of ${session.name}`}><div class="screen" ref=${element}></div></div>`;
 }
 
-function start(lib, { session_id, rows = 24, cols = 80 }, place) {
+function start(lib, { session_id, rows = 24, cols = 80 }, element) {
   let mine = false, started = false, sized = false;
   const term = lib.emulator({ rows, cols, scrollback: 5000, disableStdin: true, fontSize: TYPE_SIZE, screenReaderMode: localStorage.screenReader === 'on' });
   const fit = () => {
-    const { clientWidth: width, clientHeight: height } = place;
-    const screen = place.querySelector('.xterm-screen');
+    const { clientWidth: width, clientHeight: height } = element;
+    const screen = element.querySelector('.xterm-screen');
     if (!width || !screen?.offsetHeight) return;
     const tall = screen.offsetHeight / term.rows / term.options.fontSize; // of a row, by the size of its type
     if (mine) {
@@ -186,10 +186,10 @@ function start(lib, { session_id, rows = 24, cols = 80 }, place) {
       const wanted = { cols: Math.max(20, Math.floor((width - 16) / (TYPE_SIZE * lib.ADVANCE))), rows: Math.max(5, Math.floor(height / Math.ceil(TYPE_SIZE * tall))) };
       window.wire.ask('resize', { session_id, ...wanted }).catch(() => {});
     } else {
-      lib.fit(term, place, () => !mine);
+      lib.fit(term, element, () => !mine);
     }
   };
-  term.open(place);
+  term.open(element);
   term.attachCustomKeyEventHandler(event => {
     if (!(event.ctrlKey && event.shiftKey && event.key === 'F6')) return true;
     if (event.type === 'keydown') { term.blur(); document.querySelector('.lease .btn')?.focus(); }
@@ -205,8 +205,8 @@ function start(lib, { session_id, rows = 24, cols = 80 }, place) {
     if (facts.event === 'ended') term.write(`\r\n\x1b[0;2m${facts.text}\x1b[0m\r\n`);
     if (bytes) term.write(bytes, done); else done();
   });
-  const leave = lib.follow(term, place, fit);
-  place.terminal = term;
+  const leave = lib.follow(term, element, fit);
+  element.terminal = term;
   return {
     own(now) { mine = now; term.options.disableStdin = !now; fit(); if (now) term.focus(); else term.blur(); },
     close() { leave(); stream.close(); term.dispose(); },

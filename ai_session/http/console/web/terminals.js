@@ -26,17 +26,17 @@ function Card({ one }) {
 
 // Drawn while it is in view, some times a second at most.
 export function Thumbnail({ id, rows = ROWS, cols = COLS }) {
-  const [lines, show] = useState([]), place = useRef();
+  const [lines, show] = useState([]), element = useRef();
   useEffect(() => {
     let close = () => {};
     const seen = new IntersectionObserver(([entry]) => {
       close();
       close = entry.isIntersecting ? follow(id, rows, cols, show) : () => {};
     });
-    seen.observe(place.current);
+    seen.observe(element.current);
     return () => { seen.disconnect(); close(); };
   }, [id]);
-  return html`<pre ref=${place} aria-hidden="true">${lines.map(line => html`<span>${line.map(piece => html`<span class=${piece.name}>${piece.text}</span>`)}</span>`)}</pre>`;
+  return html`<pre ref=${element} aria-hidden="true">${lines.map(line => html`<span>${line.map(piece => html`<span class=${piece.name}>${piece.text}</span>`)}</span>`)}</pre>`;
 }
 
 function follow(id, rows, cols, show) {

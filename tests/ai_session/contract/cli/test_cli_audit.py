@@ -106,7 +106,7 @@ def test_a_copy_is_judged_where_it_is(cli: CommandLine) -> None:
     assert not (cli.home / MEMORY).exists()
     (path,) = (cli.home / "copy").glob("audit-*.jsonl")
     path.write_bytes(path.read_bytes().replace(b"echo hello", b"echo hullo"))
-    assert judged(cli, "--directory", "copy", code=1)["problems"][0]["place"].startswith("audit-000001.jsonl:")
+    assert judged(cli, "--directory", "copy", code=1)["problems"][0]["location"].startswith("audit-000001.jsonl:")
 
 
 def test_an_export_of_records_is_the_log_itself(cli: CommandLine) -> None:

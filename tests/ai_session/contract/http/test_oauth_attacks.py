@@ -259,7 +259,7 @@ async def test_a_form_from_elsewhere_is_not_heard(front: Front) -> None:
         fields = {**Form(page.text).fields, "action": "allow", "scope": "sessions:read"}
         cross = await attacker.http.post("/authorize", data=fields, headers={"Origin": "https://evil.example"})
         opaque = await attacker.http.post("/authorize", data=fields, headers={"Origin": "null"})
-        # The attacker's own visit, sent by the victim's browser, which has another cookie or none.
+        # The attacker's own request, sent by the victim's browser, which has another cookie or none.
         none = await victim.http.post("/authorize", data=fields)
         await victim.http.get(request_for(client["client_id"], Pkce()))
         other = await victim.http.post("/authorize", data=fields)
@@ -291,7 +291,7 @@ async def test_nothing_ticked_is_nothing_granted(front: Front) -> None:
 
 
 async def guess(front: Front, address: str, name: str = "alice", password: str = "a guess of mine") -> int:
-    """The status of a try in a visit of its own."""
+    """The status of a try in a pending authorization of its own."""
     client = (await stored(front, clients.listed))[0]
     async with Browser(front, address) as browser:
         page = await browser.http.get(request_for(client["client_id"], Pkce()))
@@ -414,7 +414,7 @@ async def test_with_another_password_no_browser_is_known(front: Front) -> None:
         assert (await alice.sign_in(request_for(client["client_id"], Pkce()))).status_code == 429
 
 
-async def test_a_visit_ends_after_some_wrong_tries(front: Front) -> None:
+async def test_a_pending_authorization_ends_after_some_wrong_tries(front: Front) -> None:
     client = await front.register()
     async with Browser(front) as browser:
         page = await browser.http.get(request_for(client["client_id"], Pkce()))
@@ -427,7 +427,7 @@ async def test_a_visit_ends_after_some_wrong_tries(front: Front) -> None:
         assert (await browser.send(first, "sign-in", name="alice", password=PASSWORD)).status_code == 400
 
 
-async def visited(front: Front, url: str, address: str) -> int:
+async def authorization_page(front: Front, url: str, address: str) -> int:
     """The status of a page, without what a client takes for it."""
     path, _, query = url.partition("?")
     said: list[Any] = []
@@ -443,7 +443,7 @@ async def visited(front: Front, url: str, address: str) -> int:
     return said[0]["status"]
 
 
-async def test_a_crowd_of_visits_makes_no_visit_of_a_known_browser_end(front: Front) -> None:
+async def test_a_crowd_of_authorizations_ends_none_of_a_known_browser(front: Front) -> None:
     client = await front.register()
     async with Browser(front, "192.0.2.1") as alice:
         await alice.sign_in(request_for(client["client_id"], Pkce()))
@@ -451,7 +451,7 @@ async def test_a_crowd_of_visits_makes_no_visit_of_a_known_browser_end(front: Fr
         url = request_for(client["client_id"], Pkce())
         for number in range(0, MAX_PENDING + 5, PER_MINUTE["pages"]):
             for _ in range(PER_MINUTE["pages"]):
-                assert await visited(front, url, f"198.51.100.{number // PER_MINUTE['pages']}") == 200
+                assert await authorization_page(front, url, f"198.51.100.{number // PER_MINUTE['pages']}") == 200
         assert (await alice.send(page, "sign-in", name="alice", password=PASSWORD)).status_code == 200
 
 
@@ -493,7 +493,7 @@ async def test_bodies_have_a_limit(front: Front, path: str) -> None:
         ("/register", b"[" * 50_000, "application/json"),
         ("/register", b"[]", "application/json"),
         ("/revoke", b"token=x", "application/x-www-form-urlencoded"),
-        ("/authorize", b"visit=x&word=y", "application/x-www-form-urlencoded"),
+        ("/authorize", b"pending=x&word=y", "application/x-www-form-urlencoded"),
         ("/authorize", b"--x\r\n", "multipart/form-data; boundary=x"),
     ],
 )

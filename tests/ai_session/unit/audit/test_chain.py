@@ -177,7 +177,7 @@ def test_any_other_byte_anywhere_is_found(number: int, data: st.DataObject) -> N
 
 def test_one_change_is_reported_once_with_its_location() -> None:
     report = judge([*LOG[:25], LOG[25].replace(b"tool.", b"tool,"), *LOG[26:]])
-    assert [problem.place for problem in report.problems if "changed" in problem.what] == ["log:26"]
+    assert [problem.location for problem in report.problems if "changed" in problem.what] == ["log:26"]
 
 
 def test_an_anchor_in_the_middle_says_up_to_where_the_log_is_the_one_that_was_seen() -> None:

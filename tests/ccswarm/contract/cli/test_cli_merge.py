@@ -103,7 +103,7 @@ def test_work_is_kept_apart_where_it_is_refused(asked: Project) -> None:
     (one,) = asked.json("diff", "last")["tasks"]
     assert (one["status"], one["state"]) == ("failed", "kept, not merged")
     error = asked.json("accept", "last.t", code=2)["error"]
-    assert error["suggestion"].endswith(f"git merge {one['place']} merges it anyway")
+    assert error["suggestion"].endswith(f"git merge {one['ref']} merges it anyway")
     assert asked.git("show", "HEAD:a.txt") == "one"
 
 
@@ -143,7 +143,7 @@ def test_work_under_way_and_on_a_branch_is_seen(home: Path) -> None:
             pipe.write("on\n")
         worker.until("t: succeeded")
     (one,) = verbs.json("diff", "last")["tasks"]
-    branch = one["place"]
+    branch = one["ref"]
     assert (one["state"], branch.startswith("ccswarm/run_")) == ("on a branch", True)
     assert verbs.json("accept", "last.t", code=2)["error"]["suggestion"].startswith(f"git merge {branch}, or leave it")
     assert verbs.git("show", f"{branch}:a.txt") == "two"

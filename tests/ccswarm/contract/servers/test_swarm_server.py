@@ -170,13 +170,13 @@ def test_a_plan_is_checked_and_every_problem_has_its_place(client: ServerClient)
     }
     bad = client.tool("check_plan", plan=BAD_PLAN)
     assert not bad["valid"]
-    assert {(one["place"], one["problem"].split(" (")[0]) for one in bad["problems"]} == {
+    assert {(one["location"], one["problem"].split(" (")[0]) for one in bad["problems"]} == {
         ("task a", "needs zed, which does not exist"),
         ("task a: step x", "server smal, which does not exist"),
         ("task b", "is for agent carl, which does not exist"),
     }
     toml = client.tool("check_plan", plan="[[tasks]]\nid = 'a'\ncolour = 'red'\n[[tasks.steps]]\nid = 7")
-    assert {one["place"] for one in toml["problems"]} == {
+    assert {one["location"] for one in toml["problems"]} == {
         "[tasks.a] colour",
         "[tasks.a.steps.#1] id",
         "[tasks.a.steps.#1] tool",
@@ -184,7 +184,7 @@ def test_a_plan_is_checked_and_every_problem_has_its_place(client: ServerClient)
     assert client.tool("check_plan", plan="[[tasks]\n")["problems"][0]["problem"].startswith("Expected ']]'")
     unknown = client.tool("check_plan", plan=task("a", step("x", "small.ecko")))
     assert unknown["problems"][0] == {
-        "place": "task a: step x",
+        "location": "task a: step x",
         "problem": "tool small.ecko, which does not exist (did you mean echo?)",
     }
     assert client.tool("check_plan", plan=task("a", step("x", "small.ecko")), offline=True)["valid"]

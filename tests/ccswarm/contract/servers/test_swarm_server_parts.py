@@ -69,7 +69,7 @@ def test_no_cursor_breaks_anything(text: str) -> None:
 )
 def test_a_problem_begins_with_its_place(problem: str, location: str) -> None:
     reported = placed(problem)
-    assert reported["place"] == location
+    assert reported["location"] == location
     assert problem.endswith(reported["problem"])
 
 

@@ -198,8 +198,8 @@ async def test_a_provider_at_another_address_is_reported_once_and_gets_its_key()
         done = await made.run(plan({"model": "openai:big"}))
     assert done.result["status"] == "succeeded", done.result
     assert model.refused == []
-    (where,) = await task_events(made, "agent.reaches")
-    assert (where["model"], where["place"]) == ("openai:big", f"{location} (OPENAI_BASE_URL)")
+    (where,) = await task_events(made, "agent.redirected")
+    assert (where["model"], where["endpoint"]) == ("openai:big", f"{location} (OPENAI_BASE_URL)")
     said = of_people(RunEvent("run_1", "run_1.t", where, 1.0))
     assert said == f"t: asks openai:big at {location} (OPENAI_BASE_URL)"
 

@@ -59,7 +59,7 @@ def test_what_was_done_to_a_file_is_found(tmp_path: Path, name: str) -> None:
     file.write_bytes(b"".join(FOUND[name](file.read_bytes().splitlines(keepends=True))))
     report = verify(tmp_path)
     assert not report.sound
-    assert all(problem.place.startswith("w1.jsonl") for problem in report.problems)
+    assert all(problem.location.startswith("w1.jsonl") for problem in report.problems)
 
 
 @pytest.mark.parametrize("name", FOUND_BY_HEADS)
@@ -175,7 +175,7 @@ def found(pair: TwoLogs) -> list[str]:
     pair.journal.close()
     report = join(pair.where, pair.lines())
     assert report.broken == len(report.problems)
-    return [f"{problem.place}: {problem.what}" for problem in report.problems]
+    return [f"{problem.location}: {problem.what}" for problem in report.problems]
 
 
 def test_calls_stand_once_in_each_log(pair: TwoLogs) -> None:
@@ -262,7 +262,10 @@ def test_calls_that_changed_places_are_found(pair: TwoLogs) -> None:
 def test_lines_that_are_no_records_are_found(pair: TwoLogs) -> None:
     pair.journal.close()
     lines = pair.lines()
-    assert [problem.place for problem in join(pair.where, [b"{\n", b"[]\n", *lines]).problems] == ["audit:1", "audit:2"]
+    assert [problem.location for problem in join(pair.where, [b"{\n", b"[]\n", *lines]).problems] == [
+        "audit:1",
+        "audit:2",
+    ]
     assert join(pair.where, [*lines, lines[0][:20]]).sound
 
 

@@ -21,7 +21,7 @@ from ccswarm.servers.mcp.toolsets.orchestre.analysis import (
     statements,
     topics_in,
 )
-from ccswarm.servers.mcp.toolsets.orchestre.repository.survey import count_files
+from ccswarm.servers.mcp.toolsets.orchestre.repository.scan import count_files
 from ccswarm.servers.mcp.toolsets.orchestre.repository.tree import Tree
 from ccswarm.servers.mcp.toolsets.orchestre.rules import FACTORS, NAMED, OBSERVATIONS, TOPICS, technologies
 from ccswarm.servers.mcp.toolsets.orchestre.schemas import analysis_problem

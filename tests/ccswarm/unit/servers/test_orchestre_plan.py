@@ -28,7 +28,7 @@ from ccswarm.servers.mcp.toolsets.orchestre.plan_toml import (
     tasks_in,
     toml_of,
 )
-from ccswarm.servers.mcp.toolsets.orchestre.repository.survey import count_files
+from ccswarm.servers.mcp.toolsets.orchestre.repository.scan import count_files
 from ccswarm.servers.mcp.toolsets.orchestre.repository.tree import Tree
 from ccswarm.servers.mcp.toolsets.orchestre.schemas import plan_problem
 from ccswarm.servers.mcp.toolsets.orchestre.toml import comment, tables, text_of

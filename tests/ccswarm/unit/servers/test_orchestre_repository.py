@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from ccswarm.servers.mcp.toolsets.orchestre.repository.git import history
 from ccswarm.servers.mcp.toolsets.orchestre.repository.manifests import READERS, manifest_of
-from ccswarm.servers.mcp.toolsets.orchestre.repository.survey import count_files, look
+from ccswarm.servers.mcp.toolsets.orchestre.repository.scan import count_files, scan
 from ccswarm.servers.mcp.toolsets.orchestre.repository.tree import MOST_DEPTH, Tree
 from tests.ccswarm.support.orchestre_trees import MIXED, NODE, PYTHON, RUST, committed, made
 
@@ -176,7 +176,7 @@ async def test_git_tells_age_authors_and_churn(tmp_path: Path) -> None:
     made(tmp_path, PYTHON)
     committed(tmp_path, *["more"] * 5)
     committed(tmp_path, author="bob")
-    git = (await look(tmp_path))["git"]
+    git = (await scan(tmp_path))["git"]
     assert (git["commits"], git["authors"], git["topAuthorShare"], git["more"]) == (7, 2, 0.86, False)
     assert git["churn"][0] == {"path": "README.md", "commits": 6}
     assert git["firstCommit"] <= git["lastCommit"] <= time.time() + 1

@@ -22,7 +22,7 @@ from ccswarm.servers.mcp.toolsets.orchestre.base import REQUIREMENTS, OrchestreT
 from ccswarm.servers.mcp.toolsets.orchestre.models import ModelReply, Thinker, ask_models, question, thinkers, usage_of
 from ccswarm.servers.mcp.toolsets.orchestre.plan import analysis_in, plan_of, preferences_of
 from ccswarm.servers.mcp.toolsets.orchestre.plan_toml import able_agents, assign, gate_of, toml_of
-from ccswarm.servers.mcp.toolsets.orchestre.repository.survey import look
+from ccswarm.servers.mcp.toolsets.orchestre.repository.scan import scan
 from ccswarm.servers.mcp.toolsets.orchestre.repository.tree import Tree
 from ccswarm.servers.mcp.toolsets.orchestre.research import search
 from ccswarm.servers.mcp.toolsets.orchestre.review import SHAPE, consensus, findings_of
@@ -68,7 +68,7 @@ NEW = (
 async def analyze_project(workbench: Workbench, given: Given) -> Given:
     """Return facts about the project, and a model's analysis if a model is configured. Raises SwarmError."""
     loaded, brief = await workbench.loaded(), brief_of(given)
-    facts = await look(_project(workbench, given, loaded))
+    facts = await scan(_project(workbench, given, loaded))
     fresh = is_new(brief) and not given.get("projectPath")
     analysis = analysis_of(brief, None if fresh else facts, time.time())
     if brief.existing_code:
@@ -115,7 +115,7 @@ async def generate_plan(workbench: Workbench, given: Given) -> Given:
             "Choose one of the available templates",
             {"availableTemplates": sorted(ABOUT)},
         )
-    facts = await look(_project(workbench, given, loaded))
+    facts = await scan(_project(workbench, given, loaded))
     fresh = is_new(brief) and not given.get("projectPath")
     analysis = given_analysis(given) or analysis_of(brief, None if fresh else facts, time.time())
     agents_for_tasks = able_agents(loaded.settings)

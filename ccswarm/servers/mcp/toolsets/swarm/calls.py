@@ -265,7 +265,7 @@ async def check_plan(workbench: Workbench, given: Given) -> Answer:
 
 def _placed(problem: str) -> Facts:
     location, rest = split_location(problem)
-    return {"place": location, "problem": rest}
+    return {"location": location, "problem": rest}
 
 
 async def read_result(workbench: Workbench, given: Given) -> Answer:

@@ -167,7 +167,7 @@ TOOLS = (
             {
                 "valid": {"type": "boolean"},
                 "problems": _list(
-                    _answer({"place": _text("Where; empty: the plan as a whole."), "problem": {"type": "string"}}),
+                    _answer({"location": _text("Where; empty: the plan as a whole."), "problem": {"type": "string"}}),
                     "All of them.",
                 ),
                 "stages": _list(_list({"type": "string"}, "Tasks that may run side by side."), "One after the other."),

@@ -124,7 +124,7 @@ def count_files(tree: Tree) -> Facts:
     return _facts(tree, count)
 
 
-async def look(root: Path) -> Facts:
+async def scan(root: Path) -> Facts:
     """Return what the directory contains: ``count_files``, and the history as ``git``."""
     found, git = await asyncio.gather(asyncio.to_thread(count_files, Tree(root)), history(root))
     return {**found, "git": git}
