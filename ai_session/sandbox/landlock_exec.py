@@ -266,13 +266,13 @@ def _terminate() -> None:
 
 
 def _sweep() -> None:
-    """Kill the process tree; all of it is stopped first, so that none can fork away."""
+    """Kill the process tree; all of it is stopped first, parents before their children: none forks away or goes on."""
     for _ in range(_SWEEP_ROUNDS):
         stopped: set[int] = set()
-        while fresh := set(_tree()) - stopped:
+        while fresh := [pid for pid in _tree() if pid not in stopped]:
             for pid in fresh:
                 _signal(pid, signal.SIGSTOP)
-            stopped |= fresh
+            stopped.update(fresh)
         for pid in stopped:
             _signal(pid, signal.SIGKILL)
         try:

@@ -8,9 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import os
 import signal
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from typing import Any, Generic, TypeVar
 
 from ai_session.models import SandboxLevel
@@ -54,31 +53,40 @@ class Leftovers:
             self._first.close()
             self._first = None
 
-    async def end(self, grace_seconds: float) -> None:
-        """Send SIGTERM to all processes, and SIGKILL to those left after ``grace_seconds``; with 0 only SIGKILL."""
+    async def end(self, grace_seconds: float, hang_up: Callable[[], Awaitable[None]] | None = None) -> None:
+        """Ask all processes to end, as ``processes.ask_to_leave`` does, then ``hang_up`` their terminal, and kill those
+        left after ``grace_seconds``."""
         async with self._ending:
+            asked: Sequence[int] = ()
+            try:
+                if not self._ended:
+                    asked = await self._ask_to_leave()
+            finally:
+                if hang_up is not None:
+                    await hang_up()
             if not self._ended:
-                await (self._end_by_cookie(grace_seconds) if self._first is None else self._end_box(grace_seconds))
-            self._ended = True
+                # Not on a thread: closing many sessions would occupy all of the few threads for the whole grace.
+                await _within(grace_seconds, self._first.ended() if self._first is not None else _all_ended(asked))
+                await self._kill()
+                self._ended = True
         self.release()
 
-    async def _end_box(self, grace_seconds: float) -> None:
-        assert self._first is not None
-        if grace_seconds > 0 and not self._first.reaped():
-            await asyncio.to_thread(_terminate, self._first)
-            await _within(grace_seconds, self._first.ended())
-        self._first.send_signal(signal.SIGKILL)
-        await _within(KILL_SECONDS, self._first.ended())
-        if processes.alive(self._root, self._root_started):
-            # It ends with the box, unless it was stopped.
-            box_processes.kill((self._root,))
+    async def _ask_to_leave(self) -> Sequence[int]:
+        if self._first is None:
+            return await self._looks.ask_to_leave(self._cookie)
+        if not self._first.reaped():
+            await asyncio.to_thread(_ask_to_leave, self._first)
+        return ()
 
-    async def _end_by_cookie(self, grace_seconds: float) -> None:
-        if grace_seconds > 0:
-            terminated = await self._looks.ask_to_leave(self._cookie)
-            # Not on a thread: closing many sessions would occupy all of the few threads for the whole grace.
-            await _within(grace_seconds, _all_ended(terminated))
-        await self._looks.sweep(self._cookie)
+    async def _kill(self) -> None:
+        if self._first is None:
+            await self._looks.sweep(self._cookie)
+        else:
+            self._first.send_signal(signal.SIGKILL)
+            await _within(KILL_SECONDS, self._first.ended())
+            if processes.alive(self._root, self._root_started):
+                # It ends with the box, unless it was stopped.
+                box_processes.kill((self._root,))
 
 
 class Looks:
@@ -158,16 +166,12 @@ def _first_of_namespace(root: int) -> Process | None:
     return None
 
 
-def _terminate(first: Process) -> None:
-    """Send SIGTERM to all descendants of the first process. Blocks for some 20 µs for each."""
+def _ask_to_leave(first: Process) -> None:
+    """Ask all descendants of the first process to end. Blocks for some 20 µs for each."""
     found = box_processes.descendants(first.pid)
-    if first.reaped():
-        # Its process id may have been reused, so the descendants may be another's.
-        return
-    for pid in found:
-        with contextlib.suppress(OSError):
-            os.kill(pid, signal.SIGTERM)
-            os.kill(pid, signal.SIGCONT)
+    # Once it is reaped its process id may be another's, and so may the descendants.
+    if not first.reaped():
+        processes.ask_to_leave(found)
 
 
 async def _all_ended(pids: Sequence[int]) -> None:

@@ -163,10 +163,11 @@ class Session(SessionFacts):
                 return
 
     async def close(self, grace_seconds: float) -> None:
-        """End the shell and every process that carries the session's cookie; kill them after ``grace_seconds``."""
-        if self.terminal is not None:
-            await self.terminal.close()
-        await self._leftovers.end(grace_seconds)
+        """End the shell and every process that carries the session's cookie; kill them after ``grace_seconds``.
+
+        A shell that does not ignore or handle SIGHUP runs nothing more of a list of commands.
+        """
+        await self._leftovers.end(grace_seconds, self.terminal.close if self.terminal is not None else None)
         self.reader.resumed = None
         if self.exit is None:
             self.on_exit(self.reader.exit_seen or ExitStatus(signal=1))

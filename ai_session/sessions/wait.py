@@ -79,8 +79,9 @@ async def interrupt(session: Session, step_seconds: float) -> Interruption:
     """Send stronger and stronger signals until the running command's end mark is seen.
 
     Each step waits up to ``step_seconds``. SIGTERM and SIGKILL are sent to the foreground group, or to what the command
-    has begun where its shell waits without giving it the terminal; never to the shell itself. A stopped shell is
-    continued first, because no other process does so and it would not read a key. Raises SessionTakenOver.
+    has begun where its shell waits without giving it the terminal; the shell gets only SIGINT with them, so that a list
+    of commands does not go on. A stopped shell is continued first, because no other process does so and it would not
+    read a key. Raises SessionTakenOver.
     """
     running = session.running
     steps: list[str] = []
@@ -112,6 +113,7 @@ async def interrupt(session: Session, step_seconds: float) -> Interruption:
             session.watchdog.probe_end()
         elif holder is not None:
             with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.kill(session.shell_pid, signal.SIGINT)
                 os.killpg(holder.group, number)
                 if holder.stopped:
                     os.killpg(holder.group, signal.SIGCONT)

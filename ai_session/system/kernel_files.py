@@ -10,11 +10,16 @@ from itertools import dropwhile
 
 READ_BYTES = 1 << 16
 CONTROLLING_TTY = os.makedev(5, 0)
+NO_TERMINAL = -1
+"""The foreground process group of a process without a terminal."""
 
 
 @dataclass(frozen=True, slots=True)
 class Stat:
-    """The short name of one process, its state, what it belongs to, and its start time in clock ticks after boot."""
+    """The short name of one process, its state, what it belongs to, and its start time in clock ticks after boot.
+
+    ``foreground`` is the foreground process group of its terminal, ``NO_TERMINAL`` without one.
+    """
 
     name: str
     state: str

@@ -11,7 +11,15 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
 from functools import cache
 
-from ai_session.system.kernel_files import READ_BYTES, all_pids, newest_pid, read_stat, read_text, session_of
+from ai_session.system import processes
+from ai_session.system.kernel_files import (
+    READ_BYTES,
+    all_pids,
+    newest_pid,
+    read_stat,
+    read_text,
+    session_of,
+)
 from ai_session.system.processes import alive, start_time
 
 COOKIE_VARIABLE = "AI_SESSION_ID"
@@ -35,7 +43,7 @@ def sweep(cookie: str) -> int:
 
 
 def ask_to_leave(cookie: str) -> list[int]:
-    """Send SIGTERM to the processes of one session and return their pids. Blocks some ms."""
+    """Ask the processes of one session to end and return their pids, see ``Membership``. Blocks some ms."""
     return Membership((cookie,)).ask_to_leave()[cookie]
 
 
@@ -122,11 +130,10 @@ class Membership:
         return cookie
 
     def ask_to_leave(self) -> dict[str, list[int]]:
-        """Send SIGTERM to every member; return the pids."""
-        sent = {cookie: sorted(those) for cookie, those in self.look().items()}
-        for pid in (pid for those in sent.values() for pid in those):
-            if _signal(pid, signal.SIGTERM):
-                _signal(pid, signal.SIGCONT)
+        """Ask every member, parents before their children, as ``processes.ask_to_leave`` does; return the pids."""
+        sent = {cookie: _parents_first(those) for cookie, those in self.look().items()}
+        for those in sent.values():
+            processes.ask_to_leave(those)
         return sent
 
     def sweep(self) -> dict[str, int]:
@@ -211,6 +218,15 @@ def _by_session(pids: Iterable[int]) -> dict[int, list[int]]:
     for pid in pids:
         found.setdefault(session_of(pid), []).append(pid)
     return found
+
+
+def _parents_first(pids: Collection[int]) -> list[int]:
+    parents = {pid: seen.parent for pid in pids if (seen := read_stat(pid)) is not None}
+
+    def depth(pid: int) -> int:
+        return 1 + depth(parents[pid]) if pid in parents else 0
+
+    return sorted(parents, key=lambda pid: (depth(pid), pid))
 
 
 def _linked(found: Collection[int], by_session: Mapping[int, list[int]]) -> Iterator[int]:

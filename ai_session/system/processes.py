@@ -12,10 +12,13 @@ import resource
 import signal
 import sys
 import time
+from collections.abc import Sequence
 
 from ai_session.models import SandboxLevel
 from ai_session.system.kernel_files import (
     CONTROLLING_TTY,
+    NO_TERMINAL,
+    Stat,
     all_pids,
     group_of,
     newest_pid,
@@ -48,7 +51,7 @@ def switches(pid: int) -> int:
 
 def controls_jobs(pid: int) -> bool:
     """Report whether the process ignores the key that stops jobs, as interactive shells do."""
-    return bool(status_number(pid, "SigIgn:", 16) & 1 << signal.SIGTSTP - 1)
+    return bool(status_number(pid, "SigIgn:", 16) & _bit(signal.SIGTSTP))
 
 
 def command_line(pid: int) -> bytes:
@@ -262,6 +265,40 @@ def signal_children(shell: int, begun: int, born_after: int, number: signal.Sign
         except OSError:
             continue
     return sent
+
+
+def ask_to_leave(pids: Sequence[int]) -> None:
+    """Send SIGTERM to processes, and before it SIGHUP to those that have a terminal, as at its end; stopped ones go on.
+
+    ``pids`` has parents before their children: a shell is asked before the program that it waits for ends, and so does
+    not go on to the next one, for interactive shells ignore SIGTERM. Shells within the terminal's own come first, for
+    the end of that one is the end of what is in the foreground. One that ignores SIGHUP as well is killed.
+    """
+    found = {pid: seen for pid in pids if (seen := read_stat(pid)) is not None}
+    with_jobs = {seen.parent for pid, seen in found.items() if pid == seen.group != seen.session}
+    first = {pid for pid, seen in found.items() if pid == seen.session}
+    in_order = sorted(found, key=lambda pid: (pid not in with_jobs | first, pid in first))
+    signals = {pid: _signals_to_leave(pid, found[pid], pid in with_jobs) for pid in in_order}
+    # Nothing else is done between them: what ends may be the program of one that is still to be asked.
+    for pid, numbers in signals.items():
+        for number in numbers:
+            with contextlib.suppress(OSError):
+                os.kill(pid, number)
+    for pid in found:
+        with contextlib.suppress(OSError):
+            os.kill(pid, signal.SIGCONT)
+
+
+def _signals_to_leave(pid: int, seen: Stat, with_jobs: bool) -> tuple[signal.Signals, ...]:
+    ignored = status_number(pid, "SigIgn:", 16)
+    if ignored & _bit(signal.SIGHUP) and (with_jobs or ignored & _bit(signal.SIGTERM)):
+        return (signal.SIGKILL,)
+    return (signal.SIGTERM,) if seen.foreground == NO_TERMINAL else (signal.SIGHUP, signal.SIGTERM)
+
+
+def _bit(number: signal.Signals) -> int:
+    """Return the signal's bit in the masks of a process status."""
+    return 1 << number - 1
 
 
 def fed_by(pid: int, tty: str) -> bool:

@@ -91,6 +91,20 @@ async def caller(request: pytest.FixtureRequest, backend: str, home: Path) -> As
         await manager.stop()
 
 
+@any_shell
+async def test_an_interrupted_list_does_not_go_on_after_a_program_that_only_a_signal_ended(
+    caller: Caller, home: Path
+) -> None:
+    deaf = "sh -c 'trap \"\" INT QUIT TERM; echo up; while :; do sleep 9601; done'"
+    await caller.execute(f"{deaf}; touch {home}/after; {deaf}", timeout_seconds=0)
+    assert "up" in (await caller.read(wait_for="pattern", pattern="up"))["output"]
+    facts = await caller.interrupt()
+    assert facts["status"] == "interrupted"
+    assert facts["note"] == "sent Ctrl-C, Ctrl-C, Ctrl-\\, SIGTERM, SIGKILL"
+    assert not (home / "after").exists()
+    assert (await caller.execute("echo ok"))["output"] == "ok\n"
+
+
 # fish has no such exec, and zsh reads its terminal whatever its input is.
 @any_shell
 @pytest.mark.parametrize("caller", ["bash", "dash", "mksh"], indirect=True)

@@ -10,14 +10,20 @@ import subprocess
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from agentwire import plugins
 from ai_session.models import SandboxLevel
 from ai_session.sandbox.limits import processes as box_processes
 from ai_session.sessions.leftovers import Leftovers, Looks, Rounds
+from ai_session.sessions.manager import SessionManager
+from ai_session.sessions.spec import SessionDefaults
 from ai_session.system import membership
+from tests.ai_session.support.boxed_managers import MANAGERS
+from tests.ai_session.support.sessions import request, runtime_directory, spin, workspace
 from tests.support.bounds import BOUND_SECONDS
 from tests.support.processor_time import computing_seconds, once_within
 from tests.support.stopping import stop
@@ -250,3 +256,42 @@ async def test_what_a_session_left_while_another_daemon_ran_is_found() -> None:
     await looks.begin("another")
     assert await asyncio.gather(looks.sweep("left"), looks.sweep("another")) == [1, 0]
     assert left.wait(BOUND_SECONDS) == -9
+
+
+GOES_ON = {
+    "a list": "sleep 9501; touch {after}; sleep 9502",
+    "a loop": "while true; do sleep 9501; touch {after}; done",
+    "without jobs": "set +m; sleep 9501; touch {after}",
+    "a subshell": "(sleep 9501; touch {after})",
+    "a script": "sh -c 'sleep 9501; touch {after}'",
+    "another shell with jobs": "bash --norc -ic 'sleep 9501; touch {after}'",
+    "the background": "sh -c 'sleep 9501; touch {after}' & wait",
+    "a shell that ignores its end": "trap '' HUP; sleep 9501; touch {after}",
+}
+
+
+@pytest.mark.corners
+@pytest.mark.parametrize("level", [SandboxLevel.NONE, *MANAGERS])
+@pytest.mark.parametrize("backend", plugins.names("ai_session.backends"))
+@pytest.mark.parametrize("grace", [0.5, 0])
+@pytest.mark.parametrize("shell", ["bash", "zsh", "dash", "mksh"])
+@pytest.mark.parametrize("kind", GOES_ON)
+async def test_nothing_goes_on_after_a_program_that_ended_with_its_session(
+    backend: str, level: SandboxLevel, grace: float, shell: str, kind: str, home: Path
+) -> None:
+    manager = MANAGERS.get(level, SessionManager)(runtime_directory(home), SessionDefaults(backend=backend))
+    try:
+        session = await manager.create(request(shell=shell))
+        after = workspace(home) / "after"
+        await session.begin(GOES_ON[kind].format(after=after), command_id="cmd")
+        await asyncio.to_thread(
+            spin, lambda: any(_runs(pid, "9501") for pid in box_processes.descendants(session.shell_pid))
+        )
+        await session.close(grace)
+        assert not after.exists()
+    finally:
+        await manager.stop()
+
+
+def _runs(pid: int, argument: str) -> bool:
+    return argument in Path(f"/proc/{pid}/cmdline").read_text().split("\0")[1:2]

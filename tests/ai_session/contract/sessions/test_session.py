@@ -145,7 +145,8 @@ async def test_interrupt_climbs_to_sigkill_and_spares_the_shell(session: Session
     outcome = await wait.interrupt(session, 0.2)
     assert outcome.steps == ("Ctrl-C", "Ctrl-C", "Ctrl-\\", "SIGTERM", "SIGKILL")
     assert outcome.ended
-    assert running.record.exit_code == 137
+    # The shell's own word: it was told to interrupt the command, too, and may notice that before the program's end.
+    assert running.record.exit_code in (130, 137)
     assert await run(session, "echo $kept") == Result("1\n", 0, "finished")
 
 
@@ -158,7 +159,6 @@ async def test_interrupt_ends_what_no_key_reaches(session: Session) -> None:
         await until(session, printed(session, handling.encode()))
         outcome = await wait.interrupt(session, 0.4)
         assert outcome == wait.Interruption(("Ctrl-C", "Ctrl-C", "Ctrl-\\", "SIGTERM", "SIGKILL")[:steps], ended=True)
-        # bash's own word: it was told to interrupt the command, too.
         assert running.record.exit_code == 130
     typed = await session.send_lines(b"sh -c 'echo typed; exec sleep 1000'\n", "typed")
     assert typed is not None
