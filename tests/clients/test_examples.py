@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import pwd
 import shutil
 import subprocess
 import sys
@@ -19,7 +20,8 @@ from tests.conftest import client_environment
 ROOT = Path(__file__).parents[2]
 EXAMPLES = ROOT / "examples"
 MOST_LINES = 250
-SEARCHED = os.environ.get("PATH", os.defpath)
+HOME = Path(pwd.getpwuid(os.getuid()).pw_dir)
+SEARCHED = os.pathsep.join([os.environ.get("PATH", os.defpath), *map(str, HOME.glob(".pyenv/versions/*/bin"))])
 """Of the environment of the run, before tests have another: for a newer Python."""
 SECONDS = 280.0
 OPEN = '[sandbox]\nprofile = "trusted"\n\n[policy]\nmode = "trusted"\n'
@@ -157,7 +159,8 @@ TASKS = {
 
 @pytest.mark.clients
 def test_trials_of_harbor_end_as_their_scripts_do(line: CommandLine, tmp_path: Path) -> None:
-    found = (shutil.which(name, path=SEARCHED) for name in ("python3.14", "python3.13", "python3.12"))
+    names = ("python3.14", "python3.13", "python3.12")
+    found = (shutil.which(name, path=folder) for name in names for folder in SEARCHED.split(os.pathsep))
     python = next(filter(runs, found), None)
     assert python, "Harbor needs Python 3.12 or newer on PATH"
     subprocess.run([python, "-m", "venv", str(tmp_path / "env")], check=True, timeout=SECONDS)
