@@ -23,7 +23,7 @@ from ccswarm.config import config
 from ccswarm.config.masks import Masks
 from ccswarm.config.settings import Settings
 from ccswarm.models import CallOutcome, CallRequest, CallStatus
-from ccswarm.swarm.swarm import Swarm, payload_of
+from ccswarm.swarm.swarm import Swarm, sent_to_workers
 from ccswarm.toolbox.telemetry.base import Telemetry
 from ccswarm.toolbox.telemetry.factory import open_telemetry
 from ccswarm.toolbox.telemetry.spans import Ids, LiveTelemetry, span_id_of, trace_id_of
@@ -262,7 +262,7 @@ async def test_a_sampler_decides_for_a_run_as_a_whole(tmp_path: Path) -> None:
 
 def test_what_is_sent_to_workers_has_no_headers() -> None:
     given = settings({"telemetry": {"endpoint": "http://x", "headers": {"k": SECRET}}, "tasks": [{"id": "t"}]})
-    assert SECRET not in str(payload_of(given, "r", "/"))
+    assert SECRET not in str(sent_to_workers(given))
 
 
 def test_the_standard_variables_set_what_the_file_does_not(tmp_path: Path) -> None:
