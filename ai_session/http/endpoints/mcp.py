@@ -16,13 +16,14 @@ from mcp.server.sse import SseServerTransport
 from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
 from mcp.shared.jsonrpc_dispatcher import progress_token_from_params
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
+from starlette.types import Scope
 
 from ai_session.errors import InsufficientScope
 from ai_session.gate.api import Asker, GateApi, Watched
 from ai_session.http.endpoints.base import Front, ServedPath
 from ai_session.http.endpoints.mcp_sessions import Shares
 from ai_session.http.endpoints.tokens import principal_of, subject_of
-from ai_session.http.guard import Exchange, MissingScope, Scope
+from ai_session.http.guard import Exchange, MissingScope
 from ai_session.models import ChangeKind, ToolCall, ToolResult
 from ai_session.servers.mcp.caller import Caller, Stream
 from ai_session.servers.mcp.conversation import LISTEN
