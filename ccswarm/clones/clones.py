@@ -156,7 +156,27 @@ class Workspaces:
         changes ccswarm's configuration: then the repository is unchanged, and the work is at ``clone.ref``. Raises
         WorkRefused as ``collect`` does, and if it takes longer than ``seconds``, not counting the wait for its turn.
         """
-        return await self._exclusively(lambda: self._merge(clone, title, configuration, commit, judged), seconds)
+
+        def merged() -> Merged:
+            if commit:
+                work, repository = commit, self._clones.repository()
+                commits = self._clones.unmerged(repository, work)
+            else:
+                collected = self._clones.collect(clone, title)
+                work, commits, repository = collected.commit, collected.commits, collected.repository
+            if work == clone.base or not commits:
+                return Merged(0, repository.head)
+            if finish(self._git, self._clones, repository, self._clones.lock_seconds):
+                repository = self._clones.repository()
+                if not self._clones.unmerged(repository, work):
+                    return Merged(commits, repository.head, not_run=not_run(self._git, repository))
+            files = [Path(file).resolve() for file in configuration]
+            made = merge(self._git, self._clones, clone, work, repository, files, title, judged)
+            if not made.is_merged:
+                return Merged(0, made.head, made.commit)
+            return Merged(commits, made.commit, not_run=not_run(self._git, repository))
+
+        return await self._exclusively(merged, seconds)
 
     async def remove(self, clone: Clone, *, force: bool = False) -> None:
         """Remove the clone; collected work stays at its ref. Raises Conflict for unmerged work, unless ``force``."""
@@ -191,29 +211,6 @@ class Workspaces:
         except WorkspaceUnusable:
             return False
         return True
-
-    def _merge(
-        self, clone: Clone, title: str, configuration: Collection[str], commit: str, judged: Collection[str] | None
-    ) -> Merged:
-        if commit:
-            repository = self._clones.repository()
-            commits = self._clones.unmerged(repository, commit)
-        else:
-            collected = self._clones.collect(clone, title)
-            commit = collected.commit
-            commits = collected.commits
-            repository = collected.repository
-        if commit == clone.base or not commits:
-            return Merged(0, repository.head)
-        if finish(self._git, self._clones, repository, self._clones.lock_seconds):
-            repository = self._clones.repository()
-            if not self._clones.unmerged(repository, commit):
-                return Merged(commits, repository.head, not_run=not_run(self._git, repository))
-        files = [Path(file).resolve() for file in configuration]
-        made = merge(self._git, self._clones, clone, commit, repository, files, title, judged)
-        if not made.is_merged:
-            return Merged(0, made.head, made.commit)
-        return Merged(commits, made.commit, not_run=not_run(self._git, repository))
 
     async def _exclusively(self, do: Callable[[], T], seconds: float | None = None) -> T:
         # Waiting for another process occupies one of few threads; waiting for this one's own calls does not.

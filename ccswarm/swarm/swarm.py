@@ -6,6 +6,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, suppress
+from functools import partial
 from typing import Any
 
 from ccswarm.config.settings import Settings
@@ -201,9 +202,6 @@ class Swarm:
                     suggestion=f"{command}; the call is then repeated within a minute",
                 )
 
-    async def _remembered(self, request: CallRequest) -> str:
-        return await questions.remembered_approval(self.engine, request)
-
     async def _remember(self, question: Mapping[str, Any], scope: questions.Scope, by: str, reason: str) -> None:
         """Answer all calls of the run that ``scope`` covers as ``question`` was answered: waiting and future ones."""
         run, agent = str(question["task_id"]).partition(".")[0], str(question["agent"])
@@ -252,7 +250,8 @@ class Swarm:
             return why
         root, payload = payload["root"], {**payload, **await _team_settings(flow, payload)}
         async with self._leases.task(payload["workspace"], root):
-            task = TaskFlow(flow, payload, self._task_worker, self._telemetry, self._remembered)
+            remembered = partial(questions.remembered_approval, self.engine)
+            task = TaskFlow(flow, payload, self._task_worker, self._telemetry, remembered)
             try:
                 return await self._traced(flow.id, root, task.carry_out())
             except asyncio.CancelledError:
