@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Collection, Sequence
+from functools import partial
 
 from ai_session.errors import AiSessionError, UnknownTool
 from ai_session.gate import secrets as gate_secrets
@@ -108,16 +109,11 @@ class Gate:
 
     async def list_tools(self, principal: Principal, also: Collection[str] = ()) -> Sequence[Tool]:
         """Return the tools that are listed, or in ``also``, and that this principal may ever use, sorted by name."""
-        return self._listed(principal, also)
+        tools = (tool for tool in self.parts.tools.values() if tool.listed or tool.name in also)
+        return [tool for tool in tools if self._may_ever_use(principal, tool)]
 
-    def _listed(self, principal: Principal, also: Collection[str] = ()) -> list[Tool]:
-        listed = (tool for tool in self.parts.tools.values() if tool.listed or tool.name in also)
-        rules_out = self.parts.policy.rules_out
-        return [
-            tool
-            for tool in listed
-            if not rules_out(Action(principal, tool.name, tool.effect, ends_only=tool.ends_only))
-        ]
+    def _may_ever_use(self, principal: Principal, tool: Tool) -> bool:
+        return not self.parts.policy.rules_out(Action(principal, tool.name, tool.effect, ends_only=tool.ends_only))
 
     async def watch_changes(
         self, principal: Principal, agent: str = "", run: str = "", kinds: Collection[ChangeKind] | None = None
@@ -128,16 +124,17 @@ class Gate:
         """
         require_scope(principal, WATCH, Effect.READ)
         kinds = KINDS if kinds is None else kinds
+        tools = self.parts.tools.values()
+
+        def listed() -> list[str]:
+            return [tool.name for tool in tools if tool.listed and self._may_ever_use(principal, tool)]
+
+        sees = visibility_of(principal, run, agent).covers
+        watch = partial(self.parts.sessions.changes.watch, sees, kinds, listed)
         if LISTS.issuperset(kinds):
-            return self._changes(principal, agent, run, kinds)
+            return watch()
         async with self.parts.recorded(principal, WATCH, Effect.READ, {}, anyone=True, agent=agent):
-            return self._changes(principal, agent, run, kinds)
-
-    def _changes(self, principal: Principal, agent: str, run: str, kinds: Collection[ChangeKind]) -> Changes:
-        def tools() -> list[str]:
-            return [tool.name for tool in self._listed(principal)]
-
-        return self.parts.sessions.changes.watch(visibility_of(principal, run, agent).covers, kinds, tools)
+            return watch()
 
 
 async def _take_steps(steps: CallSteps) -> ToolResult:

@@ -63,10 +63,10 @@ class RateLimiter:
                 return
         self._paid_until[key] = max(now, self._paid_until.get(key, now)) + self._intervals[kind] * cost
 
-    def give_back(self, principal_key: str, kind: str, cost: float = 1) -> None:
+    def give_back(self, principal_key: str, kind: str) -> None:
         """Undo an ``acquire`` that turned out not to count."""
         key = (principal_key, kind)
-        until = self._paid_until.get(key, 0.0) - self._intervals[kind] * cost
+        until = self._paid_until.get(key, 0.0) - self._intervals[kind]
         if until > self._clock():
             self._paid_until[key] = until
         else:

@@ -22,13 +22,14 @@ from starlette.middleware.cors import CORSMiddleware
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
+from starlette.types import ASGIApp, Receive, Scope, Send
 from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware
 
 from agentwire.http.wire import LOOPBACK_NAMES, Site, host_of
 from ai_session.errors import AiSessionError
 from ai_session.http.endpoints.base import Endpoint, Front
-from ai_session.http.endpoints.tokens import Tokens, authentication
-from ai_session.http.guard import INVALID_REQUEST, Asgi, Protected, Receive, Scope, Send, refusal
+from ai_session.http.endpoints.tokens import authentication
+from ai_session.http.guard import INVALID_REQUEST, Protected, refusal
 from ai_session.system.shares import share
 
 if TYPE_CHECKING:
@@ -44,7 +45,7 @@ MCP_HEADERS = ("Mcp-Session-Id", "WWW-Authenticate")
 class Guard:
     """Refuses requests that must not be answered at all: see Site."""
 
-    def __init__(self, app: Asgi, site: Site) -> None:
+    def __init__(self, app: ASGIApp, site: Site) -> None:
         self._app = app
         self._site = site
 
@@ -61,7 +62,7 @@ class Guard:
 class Application:
     """What a server runs."""
 
-    asgi: Asgi
+    asgi: ASGIApp
     listened_to: tuple[Callable[[], None], ...]
 
     def leave(self) -> None:
@@ -88,9 +89,9 @@ def application(front: Front, endpoint: Endpoint) -> Application:
         async with endpoint.run():
             yield
 
-    tokens = Tokens(access) if access else None
+    challenges = access.challenges if access else None
     most = share(settings.max_connections, settings.max_requests)
-    protected = [(one, Protected(one.app, tokens, most, endpoint.advice)) for one in endpoint.paths]
+    protected = [(one, Protected(one.app, challenges, most, endpoint.advice)) for one in endpoint.paths]
     routes = [Route(one.path, app, methods=list(one.methods) or None) for one, app in protected]
     own = [*(access.routes if access else ()), Route(HEALTH_PATH, health, methods=["GET"])]
     site = site_of(settings, front.host, front.base_url)

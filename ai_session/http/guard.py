@@ -5,18 +5,17 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import Counter
-from collections.abc import Awaitable, Callable, MutableMapping
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from starlette.requests import ClientDisconnect
 from starlette.responses import JSONResponse, Response
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-Message = MutableMapping[str, Any]
-Scope = MutableMapping[str, Any]
-Receive = Callable[[], Awaitable[Message]]
-Send = Callable[[Message], Awaitable[None]]
-Asgi = Callable[[Scope, Receive, Send], Awaitable[None]]
+from ai_session.http.endpoints.tokens import subject_of, token_of
+
+if TYPE_CHECKING:
+    from ai_session.http.oauth.challenges import Challenges
 
 HOLD_SECONDS = 5.0
 """How long a stream's status waits for the gate's decision on the token's scopes, which precedes any execution."""
@@ -51,36 +50,13 @@ class Exchange:
         return scope.setdefault("ai_session", cls())
 
 
-class Token(Protocol):
-    """The token of a request."""
-
-    expires_at: int | None
-    scopes: list[str]
-
-
-class Tokens(Protocol):
-    """Finds a request's token, and makes the challenge if it is missing or insufficient."""
-
-    def token(self, scope: Scope) -> Token | None:
-        """Return the request's valid token, or None."""
-        ...
-
-    def subject(self, scope: Scope) -> str:
-        """Return the user whose request it is; empty means the user of this machine."""
-        ...
-
-    def insufficient_scope(self, required: str, granted: list[str]) -> str:
-        """Return the challenge of a 403."""
-        ...
-
-
 class Protected:
-    """An application behind the checks of its requests. ``tokens`` is None if no sign-in is required; ``advice`` is the
-    message for a client that did not sign in."""
+    """An application behind the checks of its requests. ``challenges`` is None if no sign-in is required; ``advice``
+    is the message for a client that did not sign in."""
 
-    def __init__(self, app: Asgi, tokens: Tokens | None, max_requests: int, advice: str) -> None:
+    def __init__(self, app: ASGIApp, challenges: Challenges | None, max_requests: int, advice: str) -> None:
         self._app = app
-        self._tokens = tokens
+        self._challenges = challenges
         self._max_requests = max_requests
         self._advice = advice
         self._in_progress: Counter[str] = Counter()
@@ -92,9 +68,8 @@ class Protected:
             listening.reschedule(asyncio.get_running_loop().time())
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        token = self._tokens.token(scope) if self._tokens else None
-        subject = self._tokens.subject(scope) if self._tokens else ""
-        if self._tokens and token is None and not scope.get(OWN):
+        subject = subject_of(scope)
+        if self._challenges and token_of(scope) is None and not scope.get(OWN):
             answer = refusal(401, INVALID_REQUEST, self._advice, headers={"WWW-Authenticate": "Bearer"})
             await answer(scope, receive, send)
         elif self._in_progress[subject] >= self._max_requests:
@@ -103,13 +78,14 @@ class Protected:
         else:
             self._in_progress[subject] += 1
             try:
-                await self._serve(scope, receive, send, token)
+                await self._serve(scope, receive, send)
             finally:
                 self._in_progress[subject] -= 1
                 if not self._in_progress[subject]:
                     del self._in_progress[subject]
 
-    async def _serve(self, scope: Scope, receive: Receive, send: Send, token: Token | None) -> None:
+    async def _serve(self, scope: Scope, receive: Receive, send: Send) -> None:
+        token = token_of(scope)
         exchange = Exchange.of(scope)
         answer = Answer(send, exchange, hold=token is not None and scope["method"] == "POST")
         left = token.expires_at - time.time() if token is not None and token.expires_at else None
@@ -130,8 +106,8 @@ class Protected:
                 for wait in list(exchange.waits):
                     wait.cancel()
             answer.close()
-        if answer.refused and self._tokens and token is not None and (missing := exchange.missing):
-            challenge = self._tokens.insufficient_scope(missing.scope, list(token.scopes))
+        if answer.refused and self._challenges and token is not None and (missing := exchange.missing):
+            challenge = self._challenges.insufficient_scope(missing.scope, list(token.scopes))
             headers, data = {"WWW-Authenticate": challenge}, {"required_scope": missing.scope}
             forbidden = refusal(403, INVALID_REQUEST, missing.message, data, headers, missing.request_id)
             await forbidden(scope, receive, send)

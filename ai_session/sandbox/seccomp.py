@@ -50,9 +50,7 @@ SOCK_TYPE = 0xF
 SOCK_STREAM = 1
 SOCK_DGRAM = 2
 SOCK_RAW = 3
-IPPROTO_TCP = 6
 NETLINK_ROUTE = 0
-MSG_FASTOPEN = 0x20000000
 SEGMENT_BYTES = 1 << 20
 """The largest SysV segment. The kernel has at most 4,096 of them, and those not attached are invisible outside."""
 
@@ -133,7 +131,6 @@ def build(
     network: bool,
     unix_sockets: bool = True,
     no_namespaces: bool = False,
-    stream_only: bool = False,
     machine: str = "",
 ) -> bytes:
     """Return the filter as an array of ``struct sock_filter``, which the kernel and ``bwrap --seccomp`` accept.
@@ -141,8 +138,8 @@ def build(
     ``network`` allows internet sockets, as far as the network namespace has a network. ``unix_sockets`` allows AF_UNIX.
     ``no_namespaces`` is for a box without namespaces: it refuses SysV IPC, which all processes share there; netlink;
     datagram socket pairs, which could be sent to a socket of the host; and limits and priorities of other processes: a
-    limit can kill as a signal does. ``stream_only`` allows only TCP, without fast open. ``machine`` defaults to this
-    one's. Raises SandboxUnavailable for a machine without a table.
+    limit can kill as a signal does. ``machine`` defaults to this one's. Raises SandboxUnavailable for a
+    machine without a table.
     """
     name = machine or os.uname().machine
     if name not in MACHINES:
@@ -153,7 +150,7 @@ def build(
         program += _when((X32_BIT,), FAIL | errno.ENOSYS, AT_LEAST)
     program += _when([abi.calls[call] for call in REFUSED if call in abi.calls], FAIL | errno.EPERM)
     program += _when([abi.calls[call] for call in ABSENT], FAIL | errno.ENOSYS)
-    blocks = _flags() | {"socket": _socket(network, unix_sockets, no_namespaces, stream_only)}
+    blocks = _flags() | {"socket": _socket(network, unix_sockets, no_namespaces)}
     if no_namespaces:
         never: list[Instruction] = [(RETURN, 0, 0, FAIL | errno.EPERM)]
         blocks |= dict.fromkeys(("shmget", "semget", "msgget"), never)
@@ -161,9 +158,6 @@ def build(
         oneself = [_argument(0), *_unless((0,), FAIL | errno.EPERM)]
         blocks["prlimit64"] = oneself
         blocks["setpriority"] = [*oneself, _argument(1), *_unless((0,), FAIL | errno.EPERM)]
-    if stream_only:
-        for call, index in (("sendto", 3), ("sendmsg", 2), ("sendmmsg", 3)):
-            blocks[call] = [_argument(index), *_when((MSG_FASTOPEN,), FAIL | errno.EPERM, ANY_BIT)]
     for call, body in blocks.items():
         if call in abi.calls:
             program += _case(abi.calls[call], body)
@@ -196,7 +190,7 @@ def _flags() -> dict[str, list[Instruction]]:
     return blocks
 
 
-def _socket(network: bool, unix_sockets: bool, no_namespaces: bool, stream_only: bool) -> list[Instruction]:
+def _socket(network: bool, unix_sockets: bool, no_namespaces: bool) -> list[Instruction]:
     """Allow only families that the box's namespaces contain, and no raw sockets."""
     internet = (AF_INET, AF_INET6) if network else ()
     netlink = (AF_NETLINK,) if network and not no_namespaces else ()
@@ -205,10 +199,7 @@ def _socket(network: bool, unix_sockets: bool, no_namespaces: bool, stream_only:
     body: list[Instruction] = [_argument(0), *_unless(families, FAIL | errno.EAFNOSUPPORT)]
     body += _case(AF_UNIX, [])
     body += _case(AF_NETLINK, [_argument(2), *_unless((NETLINK_ROUTE,), FAIL | errno.EPROTONOSUPPORT)])
-    body += [_argument(1), (AND, 0, 0, SOCK_TYPE)]
-    if stream_only:
-        return [*body, *_unless((SOCK_STREAM,), refuse), _argument(2), *_unless((0, IPPROTO_TCP), refuse)]
-    return [*body, *_unless((SOCK_STREAM, SOCK_DGRAM), refuse)]
+    return [*body, _argument(1), (AND, 0, 0, SOCK_TYPE), *_unless((SOCK_STREAM, SOCK_DGRAM), refuse)]
 
 
 def _argument(index: int, *, high: bool = False) -> Instruction:

@@ -19,7 +19,6 @@ from ai_session.terminal.display import Drawn
 from ai_session.terminal.marks import strip_marks, unfinished_mark
 
 CHUNK_BYTES = 32 << 10
-WINDOW_BYTES = 256 << 10
 BEHIND_BYTES = 1 << 20
 """A viewer further behind than this receives the screen instead of every byte in between."""
 

@@ -462,7 +462,3 @@ class Session(SessionFacts):
     def send(self, data: bytes, *, by: Typist | None = None) -> None:
         """Type ``data``. Raises SessionTakenOver, SessionExited, LimitReached if earlier input is not read."""
         self.typed_lines.send(data, by=by)
-
-    async def send_lines(self, data: bytes, command_id: str) -> RunningCommand | None:
-        """Type ``data``; see ``TypedLines.send_lines``."""
-        return await self.typed_lines.send_lines(data, command_id)

@@ -49,7 +49,7 @@ async def send_input(context: Context, arguments: SendInput) -> ToolResult:
     data = arguments.text.encode("utf-8", "surrogateescape").replace(b"\r\n", b"\n")
     data += b"".join(keys.encode(name, application_cursor=cursor_mode) for name in arguments.keys)
     end = log.end
-    begun = await session.send_lines(data, "cmd_" + secrets.token_urlsafe(16))
+    begun = await session.typed_lines.send_lines(data, "cmd_" + secrets.token_urlsafe(16))
     running = session.running
     offset = 0 if begun else max(0, end - (running.record.start_offset if running else 0))
     command = running.record.command_id if running else "all"

@@ -19,7 +19,7 @@ from ccswarm.mcp import McpClient
 from ccswarm.plan.check import plan_problems
 from ccswarm.plan.origin import Origin
 from ccswarm.runs import answers, app, planning, service, status, work
-from ccswarm.runs.app import App
+from ccswarm.runs.app import App, new_run_id
 from ccswarm.runs.events import RunEvent
 from ccswarm.runs.feed import EventStream
 
@@ -60,7 +60,7 @@ async def submit(
     service.refuse(plan_problems(settings, None))
     async with app.submitting(settings, files.state_directory()) as opened:
         sources = planning.sources(loaded, loaded_plan)
-        started = await service.submit(opened, settings, directory, sources, origin=Origin.PERSON)
+        started = await opened.swarm.submit(settings, new_run_id(), directory, sources, origin=Origin.PERSON)
     return Run(started.id, config=config)
 
 

@@ -131,7 +131,9 @@ async def _start(request: StartRequest, name: str, digest: str, config: Path | N
     service.refuse(await planning.problems(settings, directory))
     sources = planning.sources(loaded, plan)
     async with app.submitting(settings, files.state_directory()) as opened:
-        begun = await service.submit(opened, settings, directory, sources, origin=Origin.PERSON, by=person())
+        begun = await opened.swarm.submit(
+            settings, app.new_run_id(), directory, sources, origin=Origin.PERSON, by=person()
+        )
     _carry_out(begun.id, config)
     return {"run": begun.id}
 

@@ -159,13 +159,14 @@ async def _submit(
     opened: App, settings: Settings, directory: str, sources: list[str]
 ) -> tuple[str, Awaitable[Execution]]:
     from ccswarm.runs import service
+    from ccswarm.runs.app import new_run_id
     from ccswarm.runs.terminals import end_old_terminals
 
     for warning in await service.check(opened, settings, directory):
         remark(f"warning: {warning}")
     if left := await end_old_terminals(opened, settings, directory):
         remark(f"{left} {'terminal is' if left == 1 else 'terminals are'} of finished runs closed")
-    return "", service.submit(opened, settings, directory, sources, origin=Origin.PERSON, by=person())
+    return "", opened.swarm.submit(settings, new_run_id(), directory, sources, origin=Origin.PERSON, by=person())
 
 
 async def _resume(opened: App, text: str) -> tuple[str, Awaitable[Execution]]:
@@ -184,12 +185,14 @@ async def _resume(opened: App, text: str) -> tuple[str, Awaitable[Execution]]:
 
 
 async def _queue(settings: Settings, directory: str, sources: list[str], as_json: bool) -> None:
-    await asyncio.to_thread(import_module, "ccswarm.runs.service")
+    await asyncio.to_thread(import_module, "ccswarm.runs.app")
     from ccswarm.config import config as files
-    from ccswarm.runs import app, service
+    from ccswarm.runs import app
 
     async with app.submitting(settings, files.state_directory()) as opened:
-        started = await service.submit(opened, settings, directory, sources, origin=Origin.PERSON, by=person())
+        started = await opened.swarm.submit(
+            settings, app.new_run_id(), directory, sources, origin=Origin.PERSON, by=person()
+        )
         _report_queued(started.id, as_json)
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import json
 import secrets
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from math import isinf
 from pathlib import Path
 from typing import Any, NoReturn, cast
@@ -237,14 +237,7 @@ def _text(content: Any) -> str:
 class RpcClients:
     """The maker of RPC clients. The server is contacted on first use."""
 
-    def open(
-        self,
-        settings: ServerSettings,
-        *,
-        env: Mapping[str, str],
-        state_directory: Path,
-        on_stderr: Callable[[str], None] | None = None,
-    ) -> ToolClient:
+    def open(self, settings: ServerSettings, *, env: Mapping[str, str], state_directory: Path) -> ToolClient:
         """Return a client of one server."""
         return RpcToolClient(settings, env=env)
 

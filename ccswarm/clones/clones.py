@@ -123,18 +123,14 @@ class Workspaces:
             )
 
     async def commit(self, clone: Clone, title: str, *, seconds: float | None = None) -> str:
-        """Collect as ``collect`` does, and return the commit with the work, or the clone's base if there is none."""
-        return await self._exclusively(lambda: self._clones.collect(clone, title).commit, seconds)
-
-    async def collect(self, clone: Clone, title: str) -> int:
-        """Copy all work in the clone to its ``ref``, and return how many of its commits are not merged yet.
+        """Copy all work in the clone to its ``ref``, and return the commit with it, or the base if there is none.
 
         Uncommitted files become one more commit, except for those that .gitignore names. The clone's own configuration
-        is not used, and nothing in the clone changes. If the clone was removed, the count is of the work collected
-        before. Raises WorkRefused for other repositories inside the clone, files that pass through a filter, and
-        objects that git rejects.
+        is not used, and nothing in the clone changes. If the clone was removed, the work is what was collected before.
+        Raises WorkRefused for other repositories inside the clone, files that pass through a filter, and objects that
+        git rejects.
         """
-        return await self._exclusively(lambda: self._clones.collect(clone, title).commits)
+        return await self._exclusively(lambda: self._clones.collect(clone, title).commit, seconds)
 
     async def merge(
         self,
@@ -154,20 +150,29 @@ class Workspaces:
 
         Raises Conflict if the repository has uncommitted changes, both sides changed the same lines, or the work
         changes ccswarm's configuration: then the repository is unchanged, and the work is at ``clone.ref``. Raises
-        WorkRefused as ``collect`` does, and if it takes longer than ``seconds``, not counting the wait for its turn.
+        WorkRefused as ``commit`` does, and if it takes longer than ``seconds``, not counting the wait for its turn.
         """
-        return await self._exclusively(lambda: self._merge(clone, title, configuration, commit, judged), seconds)
 
-    async def remove(self, clone: Clone, *, force: bool = False) -> None:
-        """Remove the clone; collected work stays at its ref. Raises Conflict for unmerged work, unless ``force``."""
-        if not clone.path.is_dir():
-            return
-        if not force and (commits := await self.collect(clone, f"left in the clone of {clone.path.name}")):
-            raise Conflict(
-                f"{clone.path} has work that is not merged ({commits} commits)",
-                suggestion=f"git merge {clone.ref}",
-            )
-        await self.discard(clone)
+        def merged() -> Merged:
+            if commit:
+                work, repository = commit, self._clones.repository()
+                commits = self._clones.unmerged(repository, work)
+            else:
+                collected = self._clones.collect(clone, title)
+                work, commits, repository = collected.commit, collected.commits, collected.repository
+            if work == clone.base or not commits:
+                return Merged(0, repository.head)
+            if finish(self._git, self._clones, repository, self._clones.lock_seconds):
+                repository = self._clones.repository()
+                if not self._clones.unmerged(repository, work):
+                    return Merged(commits, repository.head, not_run=not_run(self._git, repository))
+            files = [Path(file).resolve() for file in configuration]
+            made = merge(self._git, self._clones, clone, work, repository, files, title, judged)
+            if not made.is_merged:
+                return Merged(0, made.head, made.commit)
+            return Merged(commits, made.commit, not_run=not_run(self._git, repository))
+
+        return await self._exclusively(merged, seconds)
 
     async def discard(self, clone: Clone) -> None:
         """Remove the clone with all its contents; its ref stays."""
@@ -191,29 +196,6 @@ class Workspaces:
         except WorkspaceUnusable:
             return False
         return True
-
-    def _merge(
-        self, clone: Clone, title: str, configuration: Collection[str], commit: str, judged: Collection[str] | None
-    ) -> Merged:
-        if commit:
-            repository = self._clones.repository()
-            commits = self._clones.unmerged(repository, commit)
-        else:
-            collected = self._clones.collect(clone, title)
-            commit = collected.commit
-            commits = collected.commits
-            repository = collected.repository
-        if commit == clone.base or not commits:
-            return Merged(0, repository.head)
-        if finish(self._git, self._clones, repository, self._clones.lock_seconds):
-            repository = self._clones.repository()
-            if not self._clones.unmerged(repository, commit):
-                return Merged(commits, repository.head, not_run=not_run(self._git, repository))
-        files = [Path(file).resolve() for file in configuration]
-        made = merge(self._git, self._clones, clone, commit, repository, files, title, judged)
-        if not made.is_merged:
-            return Merged(0, made.head, made.commit)
-        return Merged(commits, made.commit, not_run=not_run(self._git, repository))
 
     async def _exclusively(self, do: Callable[[], T], seconds: float | None = None) -> T:
         # Waiting for another process occupies one of few threads; waiting for this one's own calls does not.

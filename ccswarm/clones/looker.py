@@ -31,7 +31,7 @@ class Looker:
 
     def under_way(self, run_id: str, name: str) -> Difference | None:
         """Return the difference that collecting a clone now would make, or None if it does not exist. Raises
-        WorkRefused as ``Workspaces.collect`` does."""
+        WorkRefused as ``Workspaces.commit`` does."""
         with self._scratch() as scratch:
             return self._clones.under_way(run_id, name, scratch)
 

@@ -32,7 +32,7 @@ from ccswarm.plan.check import plan_problems
 from ccswarm.plan.origin import Origin
 from ccswarm.runs.app import App, new_run_id, working
 from ccswarm.toolbox.scope import ToolScope
-from ccswarm.toolbox.terminals import end_terminals, scope_for_ending
+from ccswarm.toolbox.terminals import Terminals, scope_for_ending
 
 CHECKER = AgentSettings(name="checker", grants=("swarm.list_agents",))
 """The agent of the task with the gates. Its step changes nothing that they check."""
@@ -236,7 +236,7 @@ class Evaluation:
         shell = self._settings.swarm.shell
         exclusive = any(server.name == shell and ALONE in command_of(server) for server in self._settings.mcp.servers)
         call = await app.task_worker.call(scope_for_ending(shell, directory))
-        if await end_terminals(call, shell, directory, any_owner=exclusive):
+        if await Terminals(call, shell, directory=directory, any_owner=exclusive).end():
             await app.task_worker.release(directory)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path, PurePosixPath
 from typing import Annotated, Any, Literal
 
@@ -118,10 +119,7 @@ class Entrant:
 def load(path: Path, confirm: config.Confirm | None = None, *, shipped: bool = False) -> Suite:
     """Return the suite in that file. Raises ConfigInvalid, naming every problem, and ConfigChanged. A person must have
     used the file as it is, unless it is ``shipped`` with ccswarm: its commands run outside any box."""
-
-    def problems(suite: Suite) -> Iterator[str]:
-        return _problems(suite, path.parent)
-
+    problems = partial(_problems, directory=path.parent)
     if shipped:
         return parsing.parse_as(Suite, config.text_of(path), str(path), GUIDE, problems)
     return config.load_as(Suite, path, GUIDE, problems, confirm=confirm)

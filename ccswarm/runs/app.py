@@ -66,7 +66,7 @@ def _telemetry(settings: Settings, environ: Mapping[str, str]) -> Telemetry:
 @asynccontextmanager
 async def submitting(settings: Settings, state_directory: Path) -> AsyncGenerator[App]:
     """Open the engine to read, start, stop and answer runs; nothing is executed. Raises EngineUnavailable."""
-    engine = _engine(settings, state_directory)
+    engine = await asyncio.to_thread(_engine, settings, state_directory)
     swarm = Swarm(engine)
     await engine.open(limits=limits(settings))
     try:
@@ -91,7 +91,7 @@ async def working(
     async with AsyncExitStack() as closing:
         telemetry = await asyncio.to_thread(_telemetry, settings, environ)
         closing.push_async_callback(telemetry.close)
-        engine = _engine(settings, state_directory)
+        engine = await asyncio.to_thread(_engine, settings, state_directory)
         task_worker = AgentTools(
             servers, state_directory, environ, worker_id, config.servers_of, telemetry, config.secret, engine
         )

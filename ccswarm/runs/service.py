@@ -15,7 +15,7 @@ from ccswarm.config import config, parsing
 from ccswarm.config.settings import PLAYBOOK, AgentSettings, Settings, SwarmSettings, TaskSettings
 from ccswarm.config.trust import PLANS, Source, look
 from ccswarm.errors import ConfigInvalid, PlanInvalid, ServerUnavailable, UsageInvalid
-from ccswarm.models import Priority, RunStatus
+from ccswarm.models import RunStatus
 from ccswarm.plan.check import grant_problems, plan_problems
 from ccswarm.plan.origin import Author, Origin, gate_problems
 from ccswarm.runs import checks, terminals
@@ -155,23 +155,6 @@ async def check(
         raise ServerUnavailable(f"server {name}: {problems[name]}", suggestion="ccswarm doctor")
     refuse(wrong)
     return [f"{name}: {problem}" for name, problem in problems.items()]
-
-
-async def submit(
-    opened: App,
-    settings: Settings,
-    directory: str,
-    sources: Sequence[str],
-    run_id: str = "",
-    priority: Priority = "medium",
-    *,
-    origin: Origin,
-    by: str = "",
-) -> Execution:
-    """Queue a run; repeating it with the same id does nothing. ``origin`` wrote its tasks, ``by`` began it."""
-    run_id = run_id or new_run_id()
-    await opened.swarm.submit(settings, run_id, directory, sources, priority, origin=origin, by=by)
-    return await opened.engine.status(run_id)
 
 
 async def resume(opened: App, text: str) -> Awaitable[Execution]:

@@ -63,7 +63,7 @@ class Review:
         await emit_event(self._flow, "review.asked", by=list(numbers), round=self._round)
         seconds = max(left.seconds, 0.0) if left else LONGEST_SECONDS
         stop = asyncio.create_task(self._flow.receive(STOP, seconds))
-        asked = {name: asyncio.create_task(self._outcome(number)) for name, number in numbers.items()}
+        asked = {name: asyncio.create_task(self._flow.outcome(number)) for name, number in numbers.items()}
         ended: Ending | None = None
         try:
             while waited := [task for task in asked.values() if not task.done()]:
@@ -84,9 +84,6 @@ class Review:
         if len(verdicts) - len(against) >= (review.quorum or len(verdicts)):
             return ""
         return "\n".join(f"review by {name}: {why}" for name, why in against.items())
-
-    async def _outcome(self, number: str) -> Outcome:
-        return await self._flow.outcome(number)
 
     async def _verdict(self, name: str, outcome: Outcome) -> str:
         facts: Mapping[str, Any] = outcome.result or {"status": outcome.status, "summary": outcome.error}

@@ -137,7 +137,7 @@ class RunFlow:
         await self._flow.start(kind, number, payload, agent=agent, priority=task.priority)
         facts = {"task": task.id, "agent": placed.agent, "attempt": tried, "execution": number}
         await emit_event(self._flow, "task.started", **facts)
-        self._in_progress[asyncio.create_task(self._outcome(number))] = _Attempt(placed, number, tried)
+        self._in_progress[asyncio.create_task(self._flow.outcome(number))] = _Attempt(placed, number, tried)
 
     def _transitive_needs(self, task: TaskSettings) -> list[str]:
         """Return all tasks that it needs, directly or not, in the order of the plan."""
@@ -150,9 +150,6 @@ class RunFlow:
 
     def _is_merged(self, name: str) -> bool:
         return bool(self._results.get(name, {}).get("merged"))
-
-    async def _outcome(self, number: str) -> Outcome:
-        return await self._flow.outcome(number)
 
     async def _stop(self, why: str) -> None:
         """Stop what is in progress, and start nothing more; results so far are kept."""

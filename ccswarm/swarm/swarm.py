@@ -6,12 +6,13 @@ import asyncio
 import logging
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, suppress
+from functools import partial
 from typing import Any
 
 from ccswarm.config.settings import Settings
 from ccswarm.engines.base import RUNS, Engine, Flow
 from ccswarm.errors import AnsweredAlready, PlanInvalid, RunNotFound, UsageInvalid
-from ccswarm.models import CallRequest, Json, Priority, RunStatus, Usage
+from ccswarm.models import CallRequest, Execution, Json, Priority, RunStatus, Usage
 from ccswarm.plan.origin import Author, Origin
 from ccswarm.plan.team import Team
 from ccswarm.swarm.agent import PART, SAY, STEPS, STOP, TASK
@@ -28,20 +29,10 @@ MOST_RUNS = 10_000
 Tidy = Callable[[str, Sequence[str]], object]
 
 
-def payload_of(
-    plan: Settings,
-    run_id: str,
-    workspace: str,
-    files: Sequence[str] = (),
-    origin: Origin = Origin.CLIENT,
-    by: str = "",
-) -> dict[str, Any]:
-    """Return the payload with which a run is submitted. It leaves out the servers, whose variables may be secrets: a
-    worker has its own, and those of ``files``, where the plan was read."""
-    shown = plan.model_dump(mode="json", exclude_defaults=True, exclude={"mcp", "engine", "telemetry", "notify"})
-    author = Author(origin).to_json()
-    given = {"run_id": run_id, "workspace": workspace, "plan": shown, "files": list(files), "author": author}
-    return {**given, **({"begun_by": by} if by else {}), "steps": STEPS}
+def sent_to_workers(plan: Settings) -> dict[str, Any]:
+    """Return what a run's payload has of its plan. It leaves out the servers, whose variables may be secrets: a worker
+    has its own, and those of the files where the plan was read."""
+    return plan.model_dump(mode="json", exclude_defaults=True, exclude={"mcp", "engine", "telemetry", "notify"})
 
 
 class Swarm:
@@ -76,14 +67,24 @@ class Swarm:
         *,
         origin: Origin = Origin.CLIENT,
         by: str = "",
-    ) -> None:
-        """Queue a run. ``files`` are the configuration and the plan it was read from, ``origin`` is who wrote its
-        tasks, ``by`` the person who began it. Raises PlanInvalid if it has no task, and ConfigInvalid if it has no
-        agent."""
+    ) -> Execution:
+        """Queue a run, and return it; repeating it with the same id does nothing. ``files`` are the configuration and
+        the plan it was read from, ``origin`` is who wrote its tasks, ``by`` the person who began it. Raises PlanInvalid
+        if it has no task, and ConfigInvalid if it has no agent."""
         if not plan.tasks:
             raise PlanInvalid("the plan has no tasks", suggestion="add [[tasks]] with steps, or [[steps]]")
         Team(plan.swarm, plan.agents)
-        await self.engine.submit(RUN, run_id, payload_of(plan, run_id, workspace, files, origin, by), priority=priority)
+        payload = {
+            "run_id": run_id,
+            "workspace": workspace,
+            "plan": sent_to_workers(plan),
+            "files": list(files),
+            "author": Author(origin).to_json(),
+            **({"begun_by": by} if by else {}),
+            "steps": STEPS,
+        }
+        await self.engine.submit(RUN, run_id, payload, priority=priority)
+        return await self.engine.status(run_id)
 
     async def ask(self, execution_id: str, request: CallRequest) -> str:
         """Ask a person about a call outside any run, and return the question's ID; repeating it with the same execution
@@ -139,7 +140,7 @@ class Swarm:
             "unmerged": unmerged,
         }
         if plan:
-            payload |= {"plan": payload_of(plan, new_id, "")["plan"]}
+            payload |= {"plan": sent_to_workers(plan)}
         if files is not None:
             payload |= {"files": list(files)}
         await self.engine.submit(RUN, new_id, payload)
@@ -201,9 +202,6 @@ class Swarm:
                     suggestion=f"{command}; the call is then repeated within a minute",
                 )
 
-    async def _remembered(self, request: CallRequest) -> str:
-        return await questions.remembered_approval(self.engine, request)
-
     async def _remember(self, question: Mapping[str, Any], scope: questions.Scope, by: str, reason: str) -> None:
         """Answer all calls of the run that ``scope`` covers as ``question`` was answered: waiting and future ones."""
         run, agent = str(question["task_id"]).partition(".")[0], str(question["agent"])
@@ -252,7 +250,8 @@ class Swarm:
             return why
         root, payload = payload["root"], {**payload, **await _team_settings(flow, payload)}
         async with self._leases.task(payload["workspace"], root):
-            task = TaskFlow(flow, payload, self._task_worker, self._telemetry, self._remembered)
+            remembered = partial(questions.remembered_approval, self.engine)
+            task = TaskFlow(flow, payload, self._task_worker, self._telemetry, remembered)
             try:
                 return await self._traced(flow.id, root, task.carry_out())
             except asyncio.CancelledError:

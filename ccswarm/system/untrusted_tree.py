@@ -167,14 +167,6 @@ class UntrustedTree:
                 raise WorkRefused(f"{path!r} has more than {most} bytes", suggestion="make it smaller")
             return data
 
-    def exists(self, path: str) -> bool:
-        """Report whether anything has that name."""
-        folder, _, name = path.rpartition("/")
-        with suppress(FileNotFoundError, NotADirectoryError):
-            os.stat(name, dir_fd=self._open_directory(folder), follow_symlinks=False)
-            return True
-        return False
-
     @contextmanager
     def _file(self, path: str) -> Generator[int | None]:
         checkpoint()

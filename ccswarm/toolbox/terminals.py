@@ -163,13 +163,6 @@ def agent_of(session: Mapping[str, Any]) -> str:
     return next((unquote(part.removeprefix("agent:")) for part in parts if part.startswith("agent:")), "")
 
 
-async def end_terminals(
-    send: Send, shell: str, directory: Path | str, *, run_id: str = "", task_id: str = "", any_owner: bool = False
-) -> str:
-    """End the terminals of agents that work in ``directory``. Return why that failed, else ``""``."""
-    return await Terminals(send, shell, "", directory, any_owner, run_id, task_id).end()
-
-
 def _may_write_below(session: Mapping[str, Any], directory: Path) -> bool:
     """Report whether the session belongs to an agent of a run that may write below ``directory``. Its workspace is
     where its box can write, wherever its shell has changed to; without a box, the working directory counts."""

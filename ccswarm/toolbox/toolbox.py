@@ -145,11 +145,6 @@ class Toolbox:
         approval = self._agents[agent].approval
         return approval == "all" or (approval == "destructive" and not tool.read_only)
 
-    async def invoke_tool(self, agent: str, tool: str, arguments: Mapping[str, Any]) -> CallOutcome:
-        """Make a call outside any run, without a budget; a call that needs approval is denied. Never raises."""
-        request = CallRequest(run_id="", task_id="", step_id="", agent=agent, tool=tool, arguments=arguments)
-        return await self.call(request, budget=None, approved=lambda _: False)
-
     async def call(
         self,
         request: CallRequest,

@@ -46,7 +46,7 @@ ROOT = Path(__file__).parents[2]
 WORKING = """
 __main__ brains.playbook.plugin cli.configured_servers cli.live_view cli.logs cli.main cli.mcp_server cli.plan
 cli.run cli.serve cli.tools cli.watch cli.worker clients.mcp.connection clients.mcp.plugin
-engines.dbos.client engines.dbos.engine engines.dbos.plugin plan.check runs.app runs.service
+engines.dbos.engine engines.dbos.plugin plan.check runs.app runs.service
 servers.a2a.agentvault.calls servers.a2a.plugin servers.a2a.standard.jsonrpc servers.mcp.dispatch servers.mcp.plugin
 servers.visionflow.plugin
 """

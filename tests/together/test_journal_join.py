@@ -17,6 +17,7 @@ from ccswarm.config.settings import AgentSettings, ServerSettings
 from ccswarm.journal.writer import Journal, join, read, verify
 from ccswarm.models import CallRequest, CallStatus
 from ccswarm.toolbox.toolbox import Toolbox
+from tests.ccswarm.support.toolboxes import invoke_tool
 from tests.conftest import UNBOXED, client_environment, end_leftovers, environment, new_home
 from tests.support import forked
 from tests.support.bounds import BOUND_SECONDS
@@ -29,12 +30,13 @@ AGENTS = {
 WORKER = """
 import asyncio, sys
 from pathlib import Path
+from tests.ccswarm.support.toolboxes import invoke_tool
 from tests.together.test_journal_join import toolbox
 async def main():
     async with toolbox(Path(sys.argv[1]), "killed") as (tools, _):
-        await tools.invoke_tool("coder", "ai-session.create_session", {"name": "k"})
+        await invoke_tool(tools, "coder", "ai-session.create_session", {"name": "k"})
         command = f"echo started > {sys.argv[2]}; cat {sys.argv[2]}"
-        await tools.invoke_tool("coder", "ai-session.execute_command", {"session_id": "k", "command": command})
+        await invoke_tool(tools, "coder", "ai-session.execute_command", {"session_id": "k", "command": command})
 asyncio.run(main())
 """
 
@@ -112,7 +114,7 @@ async def test_every_call_stands_in_both_logs(daemon_home: Path) -> None:
 def test_a_killed_worker_leaves_a_call_that_is_named_open(daemon_home: Path) -> None:
     async def goes_on() -> None:
         async with asyncio.timeout(BOUND_SECONDS), toolbox(journal, "killed") as (tools, _):
-            assert (await tools.invoke_tool("coder", "ai-session.list_sessions", {})).ok
+            assert (await invoke_tool(tools, "coder", "ai-session.list_sessions", {})).ok
 
     journal, pipe = daemon_home / "journal", daemon_home / "pipe"
     os.mkfifo(pipe)

@@ -93,10 +93,6 @@ class ProcessAncestry:
         first = self.read(INIT) if process.session == INIT != process.pid and found[-1].parent == INIT else None
         return (*found, first) if first else found
 
-    def answering(self, pid: int | None) -> frozenset[str]:
-        """Return the identities of ``chain``."""
-        return frozenset(process.identity for process in self.chain(pid))
-
     def first_in_session(self, chain: tuple[Process, ...]) -> Process | None:
         """Return the process of ``chain`` that was started with the variable that every session's shell has."""
         return next((process for process in chain if self._has_session_variable(process.pid)), None)

@@ -52,8 +52,8 @@ class Origin(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """What is known of the process that answers. ``why`` is a text; ``ancestors`` are as in
-    ``ProcessAncestry.answering``."""
+    """What is known of the process that answers. ``why`` is a text; ``ancestors`` are the
+    identities of ``ProcessAncestry.chain``."""
 
     origin: Origin
     why: str

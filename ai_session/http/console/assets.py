@@ -46,11 +46,9 @@ class Asset:
 class Assets:
     """All files, read once."""
 
-    def __init__(self, folder: Path = WEB) -> None:
-        self._page = (folder / "index.html").read_text()
-        self._files = {
-            f"/{path.relative_to(folder)}": _asset(path) for path in folder.rglob("*") if path.suffix in TYPES
-        }
+    def __init__(self) -> None:
+        self._page = (WEB / "index.html").read_text()
+        self._files = {f"/{path.relative_to(WEB)}": _asset(path) for path in WEB.rglob("*") if path.suffix in TYPES}
 
     async def page(self, request: Request) -> Response:
         """Return the page, with a new nonce for the style elements of the terminal."""

@@ -128,7 +128,7 @@ class Bridge:
         except relay.Unreachable as error:
             raise Unreachable({"code": error.code, "message": error.message, "suggestion": error.suggestion}) from None
 
-    async def _record(self, session: str) -> tuple[Path, float, list[str]]:
+    async def _record(self, session: str) -> replays.Recorded:
         """Return a recording that the daemon makes, requested over a separate connection."""
         try:
             reader, writer = await self._dial()
@@ -146,7 +146,7 @@ class Bridge:
         if error := reply.get("error"):
             raise replays.Refused(error["code"], error["message"], error.get("suggestion", ""))
         result = reply["result"]
-        return Path(result["path"]), result["began"], result["commands"]
+        return replays.Recorded(Path(result["path"]), result["began"], result["commands"])
 
     async def _relay_to_tab(self, reader: asyncio.StreamReader) -> None:
         while line := await reader.readline():

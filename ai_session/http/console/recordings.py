@@ -54,6 +54,14 @@ class Frame(NamedTuple):
     ansi: bytes
 
 
+class Mark(NamedTuple):
+    """Where a command began: the time, the piece, and how many of its events come before."""
+
+    at: float
+    piece: int
+    events: int
+
+
 class Recording:
     """An asciicast v3 that began at ``began`` by the clock and has a marker for each of ``commands``, which are ids.
 
@@ -74,7 +82,7 @@ class Recording:
         try:
             path.unlink()
             self._began = began
-            self._commands: dict[str, tuple[float, int, int]] = {}  # time, piece, index of the event in it
+            self._commands: dict[str, Mark] = {}
             self._pauses = array("d")
             self._ends = array("d")
             self._cut = array("d")
@@ -108,7 +116,7 @@ class Recording:
                     self._pieces.append(Piece(start, event.at if number else 0.0, played, clock, shown))
                     count = 0
                 if event.code == "m":
-                    self._commands[next(commands, "")] = event.at, len(self._pieces) - 1, count
+                    self._commands[next(commands, "")] = Mark(event.at, len(self._pieces) - 1, count)
                 count += 1
                 if event.clock - clock > IDLE_SECONDS:
                     before = clock - self._began - played
@@ -134,7 +142,7 @@ class Recording:
             "began": self._began,
             "shown": self._shown,
             "pieces": len(self._pieces),
-            "commands": {name: at for name, (at, _, _) in self._commands.items()},
+            "commands": {name: mark.at for name, mark in self._commands.items()},
         }
 
     def piece(self, number: int) -> tuple[Facts, bytes]:

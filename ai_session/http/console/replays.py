@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from math import isnan
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from ai_session.http.console.recordings import Facts, Recording
 
@@ -21,11 +21,18 @@ class Refused(Exception):
         self.facts = {"code": code, "message": message, "suggestion": suggestion}
 
 
-class Replays:
-    """The recording of one tab. ``record`` requests one of a session from the daemon, and returns its path, when it
-    began, and the ids of its commands, or raises Refused."""
+class Recorded(NamedTuple):
+    """What the daemon says of a recording; ``commands`` are the ids of the session's commands."""
 
-    def __init__(self, record: Callable[[str], Awaitable[tuple[Path, float, list[str]]]]) -> None:
+    path: Path
+    began: float
+    commands: list[str]
+
+
+class Replays:
+    """The recording of one tab. ``record`` requests one of a session from the daemon, or raises Refused."""
+
+    def __init__(self, record: Callable[[str], Awaitable[Recorded]]) -> None:
         self._record = record
         self._turns = asyncio.Lock()
         self._current: Recording | None = None

@@ -8,8 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 from starlette.middleware import Middleware
-
-from ai_session.http.guard import Asgi
+from starlette.types import ASGIApp
 
 if TYPE_CHECKING:
     from ai_session.config.settings import HttpSettings
@@ -33,7 +32,7 @@ class ServedPath:
     """An application at a path, for these methods; none: for all."""
 
     path: str
-    app: Asgi
+    app: ASGIApp
     methods: tuple[str, ...] = ()
 
 

@@ -16,13 +16,14 @@ from mcp.server.sse import SseServerTransport
 from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
 from mcp.shared.jsonrpc_dispatcher import progress_token_from_params
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
+from starlette.types import Scope
 
 from ai_session.errors import InsufficientScope
 from ai_session.gate.api import Asker, GateApi, Watched
 from ai_session.http.endpoints.base import Front, ServedPath
 from ai_session.http.endpoints.mcp_sessions import Shares
 from ai_session.http.endpoints.tokens import principal_of, subject_of
-from ai_session.http.guard import Exchange, MissingScope, Scope
+from ai_session.http.guard import Exchange, MissingScope
 from ai_session.models import ChangeKind, ToolCall, ToolResult
 from ai_session.servers.mcp.caller import Caller, Stream
 from ai_session.servers.mcp.conversation import LISTEN
@@ -129,8 +130,11 @@ class McpEndpoint:
         self._shares = Shares(self._sessions.handle_request, subject_of, settings.max_connections, sessions_of_one)
         self._old_streams: set[Any] = set()
         self._sse = SseServerTransport(MESSAGES_PATH, max_request_body_size=settings.max_body_bytes)
-        old = (ServedPath(STREAM_PATH, self._stream, ("GET",)), ServedPath(MESSAGES_PATH, self._messages, ("POST",)))
-        self.paths = (ServedPath(MCP_PATH, self._streamable), *(old if settings.legacy_sse else ()))
+        old = (
+            ServedPath(STREAM_PATH, self._stream, ("GET",)),
+            ServedPath(MESSAGES_PATH, self._sse.handle_post_message, ("POST",)),
+        )
+        self.paths = (ServedPath(MCP_PATH, self._shares), *(old if settings.legacy_sse else ()))
 
     @asynccontextmanager
     async def _lifespan(self, server: Server[Any]) -> AsyncGenerator[Callers]:
@@ -145,10 +149,6 @@ class McpEndpoint:
         for stream in [*self._callers.streams, *self._old_streams]:
             stream.close()
 
-    async def _streamable(self, scope: Scope, receive: Any, send: Any) -> None:
-        """Serve Streamable HTTP, both eras."""
-        await self._shares(scope, receive, send)
-
     async def _stream(self, scope: Scope, receive: Any, send: Any) -> None:
         """Serve the stream of a client of 2024-11-05."""
         async with self._sse.connect_sse(scope, receive, send) as (reading, writing):
@@ -157,10 +157,6 @@ class McpEndpoint:
                 await serve_loop(self._server, reading, writing, lifespan_state=self._callers)
             finally:
                 self._old_streams.discard(writing)
-
-    async def _messages(self, scope: Scope, receive: Any, send: Any) -> None:
-        """Accept what such a client posts."""
-        await self._sse.handle_post_message(scope, receive, send)
 
 
 def no_schema(name: str) -> None:

@@ -15,6 +15,7 @@ from contextlib import AbstractAsyncContextManager, nullcontext
 from typing import TYPE_CHECKING, Any
 
 from starlette.middleware import Middleware
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from agentwire.http.connections import peer_of
 from agentwire.http.wire import tokens_in, value_of
@@ -37,7 +38,7 @@ from ai_session.http.endpoints.rpc_methods import (
     result_for,
 )
 from ai_session.http.endpoints.tokens import principal_of, token_of
-from ai_session.http.guard import OWN, Asgi, Exchange, MissingScope, Receive, Scope, Send
+from ai_session.http.guard import OWN, Exchange, MissingScope
 from ai_session.models import Principal
 
 if TYPE_CHECKING:
@@ -57,7 +58,7 @@ class OwnCalls:
     """Marks requests that are this user's own: all without a ``token``; else those that send it, and if connections are
     ``direct``, those of this user's programs that send none."""
 
-    def __init__(self, app: Asgi, token: AccessToken | None, *, direct: bool) -> None:
+    def __init__(self, app: ASGIApp, token: AccessToken | None, *, direct: bool) -> None:
         self._app = app
         self._token = token
         self._direct = direct

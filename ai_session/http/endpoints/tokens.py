@@ -7,27 +7,12 @@ from typing import TYPE_CHECKING
 
 from mcp.server.auth.middleware.bearer_auth import AuthenticatedUser, BearerAuthBackend
 from mcp.server.auth.provider import AccessToken
+from starlette.types import Scope
 
-from ai_session.http.guard import Scope
 from ai_session.models import Principal
 
 if TYPE_CHECKING:
     from ai_session.http.oauth.access import Access
-
-
-class Tokens:
-    """Tokens that ``access`` issued or trusts."""
-
-    def __init__(self, access: Access) -> None:
-        self.insufficient_scope = access.challenges.insufficient_scope
-
-    def token(self, scope: Scope) -> AccessToken | None:
-        """Return the verified token of a request, or None."""
-        return token_of(scope)
-
-    def subject(self, scope: Scope) -> str:
-        """Return the user whose request it is; empty means the user of this machine."""
-        return subject_of(scope)
 
 
 def authentication(access: Access) -> BearerAuthBackend:

@@ -12,7 +12,7 @@ import re
 import secrets
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from sqlite3 import Connection
 from typing import Any
@@ -75,11 +75,10 @@ class NotForTheClient(Exception):
 
 
 class Authorization:
-    """``GET`` and ``POST`` of /authorize. ``clock`` returns monotonic seconds."""
+    """``GET`` and ``POST`` of /authorize."""
 
-    def __init__(self, authority: Authority, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, authority: Authority) -> None:
         self._authority = authority
-        self._clock = clock
         self._pending: OrderedDict[str, PendingAuthorization] = OrderedDict()
         self._hashing = asyncio.Semaphore(HASHES_AT_ONCE)
 
@@ -158,7 +157,7 @@ class Authorization:
             raise NotForTheClient(
                 "The program wants the answer sent to an address that it has not registered (redirect_uri)."
             )
-        ends_at = self._clock() + PENDING_SECONDS
+        ends_at = time.monotonic() + PENDING_SECONDS
         return PendingAuthorization(client, uri, named is not None, values.get("state"), browser, ends_at)
 
     def _check(self, pending: PendingAuthorization, parameters: ImmutableMultiDict[str, str]) -> None:
@@ -187,7 +186,7 @@ class Authorization:
         values = single(form, "scope")
         number = values.get("pending", "")
         pending = self._pending.get(number)
-        if pending is None or pending.ends_at <= self._clock():
+        if pending is None or pending.ends_at <= time.monotonic():
             self._pending.pop(number, None)
             raise NotForTheClient("This page has expired. Begin again in the program that sent you here.")
         if not (

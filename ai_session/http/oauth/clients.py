@@ -11,7 +11,7 @@ import re
 import secrets
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from sqlite3 import Connection, Row
 from typing import Any, Literal, cast
@@ -59,20 +59,11 @@ class Clients:
     """Finds a client by its id. With ``documents``, ids may be URLs; with ``loopback``, also of this machine.
     ``redirects`` decides where codes for any client may be sent."""
 
-    def __init__(
-        self,
-        fetcher: Fetcher,
-        redirects: Redirects,
-        *,
-        documents: bool,
-        loopback: bool = False,
-        clock: Callable[[], float] = time.monotonic,
-    ) -> None:
+    def __init__(self, fetcher: Fetcher, redirects: Redirects, *, documents: bool, loopback: bool = False) -> None:
         self._fetcher = fetcher
         self.redirects = redirects
         self._documents = documents
         self._loopback = loopback
-        self._clock = clock
         self._read: OrderedDict[str, tuple[float, Client]] = OrderedDict()
 
     def is_document(self, client_id: str) -> bool:
@@ -82,7 +73,7 @@ class Clients:
     def remembers(self, client_id: str) -> bool:
         """Report whether its document is cached."""
         found = self._read.get(client_id)
-        return found is not None and self._clock() < found[0]
+        return found is not None and time.monotonic() < found[0]
 
     async def read(self, client_id: str) -> Client:
         """Return the client a document describes, cached for a quarter of an hour. Raises Refused."""
@@ -98,7 +89,7 @@ class Clients:
         except Unreachable as error:
             raise Refused("invalid_client", f"the client's document: {error}") from None
         client = client_from_document(client_id, document, self.redirects)
-        self._read[client_id] = (self._clock() + DOCUMENT_SECONDS, client)
+        self._read[client_id] = (time.monotonic() + DOCUMENT_SECONDS, client)
         while len(self._read) > MAX_DOCUMENTS:
             self._read.popitem(last=False)
         return client

@@ -90,6 +90,17 @@ class _Directory(NamedTuple, Generic[State]):
     watch: int
 
 
+class _Due(NamedTuple, Generic[State]):
+    """A directory to be scanned, and if ``deep``, what is below it as well. The least is next."""
+
+    late: bool
+    depth: int
+    turn: int
+    path: str
+    state: State
+    deep: bool
+
+
 class DirectoryTree(Generic[State, Fact]):
     """One tree. ``facts`` has, by path, those of directories that have one.
 
@@ -118,7 +129,7 @@ class DirectoryTree(Generic[State, Fact]):
         self._clock = clock
         self._directories: dict[str, _Directory[State]] = {}
         self._watched: dict[int, str] = {}
-        self._queue: list[tuple[bool, int, int, str, State, bool]] = []
+        self._queue: list[_Due[State]] = []
         self._turns = count()
         self._beyond = False
         self._deep: dict[str, None] = {}
@@ -171,8 +182,7 @@ class DirectoryTree(Generic[State, Fact]):
             while self._queue:
                 if time.monotonic() >= until:
                     return False
-                _, depth, _, path, state, deep = heapq.heappop(self._queue)
-                self._scan(path, depth, state, deep)
+                self._scan(heapq.heappop(self._queue))
             return True
         finally:
             os.close(self._fd)
@@ -191,13 +201,13 @@ class DirectoryTree(Generic[State, Fact]):
         self.reread([known for known in self._directories if known == path or known.startswith(top)])
 
     def _scan_all(self) -> None:
-        if not any(path == "" and deep for _, _, _, path, _, deep in self._queue):
+        if not any(due.path == "" and due.deep for due in self._queue):
             self._beyond = False
             self._enqueue("", self._start, deep=True)
 
     def _enqueue(self, path: str, state: State, *, late: bool = False, deep: bool = False) -> None:
         depth = path.count("/") + 1 if path else 0
-        heapq.heappush(self._queue, (late, depth, next(self._turns), path, state, deep))
+        heapq.heappush(self._queue, _Due(late, depth, next(self._turns), path, state, deep))
 
     def _read_events(self) -> None:
         assert self.events is not None
@@ -229,13 +239,13 @@ class DirectoryTree(Generic[State, Fact]):
         if not whole or (self._beyond and len(self._directories) < self._most):
             self._scan_all()
 
-    def _scan(self, path: str, depth: int, state: State, deep: bool) -> None:
-        """Read a directory, and if ``deep``, what is known below it as well."""
+    def _scan(self, due: _Due[State]) -> None:
+        path = due.path
         known = self._directories.get(path)
         if known is None and len(self._directories) >= self._most:
             self._beyond = True
             return
-        found = self._read(path, state, known)
+        found = self._read(path, due.state, known)
         if found is None:
             self._drop(path)
             return
@@ -249,12 +259,12 @@ class DirectoryTree(Generic[State, Fact]):
             if closed.rpartition("/")[2] not in names:
                 del self._closed[closed]
         for inner in found.inner:
-            if depth >= self._depth and not inner.part:
+            if due.depth >= self._depth and not inner.part:
                 self._deep[path] = None
                 continue
             below = f"{path}/{inner.name}" if path else inner.name
-            if deep or below not in self._directories:
-                self._enqueue(below, inner.state, late=inner.late, deep=deep)
+            if due.deep or below not in self._directories:
+                self._enqueue(below, inner.state, late=inner.late, deep=due.deep)
 
     def _read(self, path: str, state: State, known: _Directory[State] | None) -> _Directory[State] | None:
         if self.events is None and known is not None and known.settled and known.state == state:

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
 Kind = Literal["repository", "gitlink", "settings", "changed", "exposed", "unseen"]
-KINDS: tuple[Kind, ...] = get_args(Kind)
 
 WORDS: Mapping[str, str] = {
     "repository": "new repository",

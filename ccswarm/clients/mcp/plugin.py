@@ -317,17 +317,10 @@ def _progress_callback(on_progress: OnProgress | None) -> ProgressFnT | None:
 class McpClients:
     """The maker of MCP clients. A server is started on first use."""
 
-    def open(
-        self,
-        settings: ServerSettings,
-        *,
-        env: Mapping[str, str],
-        state_directory: Path,
-        on_stderr: Callable[[str], None] | None = None,
-    ) -> ToolClient:
+    def open(self, settings: ServerSettings, *, env: Mapping[str, str], state_directory: Path) -> ToolClient:
         """Return a client of one server. It stores what it learns about servers in ``state_directory``."""
         eras = EraFile(state_directory / "eras.json")
-        return McpToolClient(settings, env=env, era_cache=eras, on_stderr=on_stderr, state_directory=state_directory)
+        return McpToolClient(settings, env=env, era_cache=eras, state_directory=state_directory)
 
     async def log_in(
         self,

@@ -16,7 +16,6 @@ from ccswarm.engines.dbos.rows import ERROR, STATUS, STEP, Row, to_execution, to
 from ccswarm.errors import EngineUnavailable, RunNotFound
 from ccswarm.models import Execution, Json, RunStatus
 
-CHUNK = 500
 BUSY_SECONDS = 5.0
 ROWS = """
     SELECT f.workflow_uuid AS workflow_id, f.status, f.name, f.executor_id, f.created_at, f.completed_at, f.priority,

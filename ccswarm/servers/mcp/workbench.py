@@ -275,7 +275,7 @@ class Workbench:
             warnings = ["the servers did not list their tools in time: the plan was not checked against them"]
         if loaded.path and plan:
             files.append(service.store_plan(app, run_id, plan))
-        await service.submit(app, settings, directory, files, run_id, origin=origin)
+        await app.swarm.submit(settings, run_id, directory, files, origin=origin)
         self.started.add(run_id)
         return run_id, warnings
 

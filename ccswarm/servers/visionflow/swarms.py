@@ -8,7 +8,6 @@ from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
 from uuid import uuid4
 
-from ccswarm.config.config import Loaded
 from ccswarm.config.settings import AgentSettings, Strategy, Topology
 from ccswarm.errors import PlanInvalid, SwarmError
 from ccswarm.models import Priority, RunStatus
@@ -40,20 +39,20 @@ class Swarms:
     """The swarms of this server. Changes to one swarm are made one after the other."""
 
     def __init__(self, serve_context: ServeContext) -> None:
-        self._serve_context = serve_context
+        self._options = serve_context.options
         self._app = serve_context.app
         self._files = Files(self._app.state_directory, self._app.settings.engine.retention_days)
         self._swarms: dict[str, StoredSwarm] = {}
         self._locks: dict[str, asyncio.Lock] = {}
         self._loops: dict[str, AgentLoop] = {}
-        self._work = Work(self._app, self._files, self._last)
+        self._work = Work(self._app, self._files, self._options.last)
         self._reviving: asyncio.Task[None] | None = None
         self.engine = self._app.engine
 
     async def open(self) -> None:
         """Continue the swarms of this server's directory: their agents, and the runs of a process of this machine that
         was killed. Swarms of other directories belong to other servers."""
-        here = str(self._serve_context.options.root(self._last()))
+        here = str(self._options.root(self._options.last()))
         self._swarms = {name: swarm for name, swarm in self._files.read().items() if swarm.directory == here}
         for swarm in self._swarms.values():
             await self._work.resume(swarm)
@@ -111,11 +110,11 @@ class Swarms:
 
     def types(self) -> list[str]:
         """Return the types of the protocol, and others that are configured."""
-        return list(dict.fromkeys((*TYPES, *(agent.type for agent in self._last().settings.agents))))
+        return list(dict.fromkeys((*TYPES, *(agent.type for agent in self._options.last().settings.agents))))
 
     async def init(self, topology: Topology, most: int | None, strategy: SwarmStrategy) -> StoredSwarm:
         """Create a swarm without agents. Raises Fault and SwarmError."""
-        loaded = await self._loaded()
+        loaded = await self._options.loaded()
         configured = loaded.settings.swarm
         allowed = configured.max_agents if "max_agents" in configured.model_fields_set else 1000
         if most and most > allowed:
@@ -129,7 +128,7 @@ class Swarms:
             topology=topology,
             most=most or min(10, allowed),
             strategy=strategy,
-            directory=str(self._serve_context.options.root(loaded)),
+            directory=str(self._options.root(loaded)),
             created=time.time(),
         )
         self._files.write(swarm)
@@ -171,7 +170,7 @@ class Swarms:
 
     async def _template(self, swarm: StoredSwarm, kind: str, capabilities: Sequence[str]) -> AgentSettings:
         """Return the agent of that type with most of the capabilities, then the one with the fewest members here."""
-        loaded = await self._loaded()
+        loaded = await self._options.loaded()
         fitting = [agent for agent in loaded.settings.agents if agent.type == kind]
         if not fitting:
             file = loaded.path or "a configuration, ccswarm.toml"
@@ -185,7 +184,7 @@ class Swarms:
 
     def _new_loop(self, swarm: StoredSwarm, member: Member) -> AgentLoop:
         async def check() -> None:
-            loaded = await self._loaded()
+            loaded = await self._options.loaded()
             agent = agent_of(loaded.settings, member)
             if not agent.takes_words:
                 raise PlanInvalid(
@@ -206,7 +205,7 @@ class Swarms:
     ) -> Assigned:
         """Queue a task and return it. Raises Fault and SwarmError."""
         async with self._changing(swarm):
-            loaded = await self._loaded()
+            loaded = await self._options.loaded()
             candidates = self.active(swarm)
             if not candidates:
                 raise Fault(AGENT_NOT_FOUND, "swarmId", "The swarm has no agent that can take the task: agent_spawn")
@@ -257,7 +256,7 @@ class Swarms:
             del self._swarms[swarm.id]
 
     async def _remove(self, swarm: StoredSwarm, member: Member, own: Sequence[Assigned]) -> None:
-        loaded = self._last()
+        loaded = self._options.last()
         shell = loaded.settings.swarm.shell
         if any(server.name == shell for server in loaded.settings.mcp.servers):
             used = [task for task in own if (share := task.shares.get(member.handle)) is None or share.calls]
@@ -269,14 +268,6 @@ class Swarms:
     async def look(self, swarm: StoredSwarm) -> dict[str, RunStatus]:
         """Return the status of all its tasks by id; final ones are stored."""
         return await self._work.look(swarm)
-
-    async def _loaded(self) -> Loaded:
-        """Return the configuration for operations that start something. Raises ConfigInvalid and ConfigChanged."""
-        return await self._serve_context.options.loaded()
-
-    def _last(self) -> Loaded:
-        """Return the configuration for operations that continue or end something. Raises ConfigInvalid."""
-        return self._serve_context.options.last()
 
     @asynccontextmanager
     async def _changing(self, swarm: StoredSwarm) -> AsyncGenerator[None]:

@@ -62,9 +62,7 @@ class Work:
         task.runs.append(new_run_id())
         swarm.tasks[task.id] = task
         self._files.write(swarm)
-        await service.submit(
-            self._app, plan, swarm.directory, sources, task.runs[-1], task.priority, origin=Origin.CLIENT
-        )
+        await self._app.swarm.submit(plan, task.runs[-1], swarm.directory, sources, task.priority, origin=Origin.CLIENT)
 
     def _plan(self, swarm: StoredSwarm, task: Assigned, settings: Settings) -> Settings:
         agents = [agent_of(settings, swarm.members[one]) for one in task.members]

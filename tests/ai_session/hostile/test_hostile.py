@@ -208,7 +208,7 @@ async def after(session: Session, case: Case, command: str, wanted: str | None, 
 
 async def _wrong_when_typed(session: Session, case: Case, home: Path) -> list[str]:
     """What is wrong where it is typed at the prompt, and after it."""
-    running = await session.send_lines(placed(case.run, home).encode() + b"\n", "typed")
+    running = await session.typed_lines.send_lines(placed(case.run, home).encode() + b"\n", "typed")
     assert running is not None
     reason = await wait.for_command(session, running, BOUND_SECONDS, until_input=False)
     record, said = running.record, printed(session, running.record, case)
@@ -234,7 +234,7 @@ async def typed_after(session: Session, case: Case) -> list[str]:
     ran = workspace(Path(os.environ["HOME"])) / f"ran-{session.spec.name}-{session.log.end}"
     # Where too few files may be opened it cannot say that it ran.
     line = f"/bin/sh -c '(echo x >>{ran}) && exit {code}'\n"
-    running = await session.send_lines(line.encode(), "after")
+    running = await session.typed_lines.send_lines(line.encode(), "after")
     if running is None:
         return [f"then typed: it is taken for input, {session.state()}"]
     reason = await wait.for_command(session, running, BOUND_SECONDS, until_input=False)

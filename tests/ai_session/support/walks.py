@@ -78,7 +78,7 @@ class Walk:
 
     async def _type(self, *, wait_for_end: bool) -> None:
         line, ran, code = self._line()
-        running = await self.session.send_lines(f"{line}\n".encode(), f"typed-{self.number}")
+        running = await self.session.typed_lines.send_lines(f"{line}\n".encode(), f"typed-{self.number}")
         if running is None:
             # It was typed for what still ran.
             self.story.append("(as input)")
@@ -117,7 +117,7 @@ class Walk:
         )
 
     async def _interrupt_typed(self) -> None:
-        running = await self.session.send_lines(b"sleep 1000\n", "typed-sleep")
+        running = await self.session.typed_lines.send_lines(b"sleep 1000\n", "typed-sleep")
         if running is not None:
             await happened(self.session, "foreground")
             outcome = await wait.interrupt(self.session, 5.0)
@@ -125,7 +125,7 @@ class Walk:
                 self.wrong.append(f"an interrupted line: {running.record}")
 
     async def _key_typed(self) -> None:
-        running = await self.session.send_lines(b"sleep 1000\n", "typed-sleep")
+        running = await self.session.typed_lines.send_lines(b"sleep 1000\n", "typed-sleep")
         if running is not None:
             await happened(self.session, "foreground")
             self.session.send(b"\x03")
@@ -143,7 +143,7 @@ class Walk:
         self._judge_exec(await self._ended(await self._begun(f"exec {self.shell_line}")))
 
     async def _typed_exec(self) -> None:
-        running = await self.session.send_lines(f"exec {self.shell_line}\n".encode(), "typed-exec")
+        running = await self.session.typed_lines.send_lines(f"exec {self.shell_line}\n".encode(), "typed-exec")
         if running is not None:
             async with asyncio.timeout(BOUND_SECONDS):
                 self._judge_exec(await running.finished)

@@ -14,9 +14,9 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from agentwire.plugins import load
 from ccswarm.config.settings import EngineSettings
 from ccswarm.engines.base import RUNS, Limits
+from ccswarm.engines.dbos.engine import DbosEngine
 from tests.ccswarm.support.engine_plays import play
 from tests.support.bounds import BOUND_SECONDS
 from tests.support.forked_awaited import Awaited, awaited
@@ -30,7 +30,7 @@ ROOT = Path(__file__).parents[3]
 
 
 def make(settings: EngineSettings, directory: Path) -> Engine:
-    engine: Engine = load("ccswarm.engines", "dbos").open(settings, directory)
+    engine: Engine = DbosEngine(settings, directory)
     engine.define("play", play)
     engine.define("run", play, queue=RUNS)
     return engine

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +21,11 @@ SECRET = "hunter2-hunter2"
 
 def nobody_agrees(_: CallRequest) -> bool:
     return False
+
+
+async def invoke_tool(toolbox: Toolbox, agent: str, tool: str, arguments: Mapping[str, Any]) -> CallOutcome:
+    """Call a tool outside any run, without a person who could approve."""
+    return await toolbox.call(CallRequest("", "", "", agent, tool, arguments), budget=None, approved=nobody_agrees)
 
 
 class ToolboxSetup:

@@ -85,7 +85,7 @@ class Work:
         try:
             if files and plan:
                 files.append(service.store_plan(self._app, number, plan))
-            await service.submit(self._app, settings, directory, files, number, origin=Origin.CLIENT)
+            await self._app.swarm.submit(settings, number, directory, files, origin=Origin.CLIENT)
         except SwarmError as error:
             self._tasks.set_state(task, State.FAILED, swarm_message(task, f"{number}-failed", error.message))
             return task

@@ -108,13 +108,13 @@ async def test_nothing_is_typed_into_a_line_that_is_not_complete_when_nobody_was
 async def test_a_prompt_that_a_person_replaces_keeps_nobody_waiting(manager: SessionManager, shell: str) -> None:
     session = await manager.create(request(shell=shell))
     for lines in (b"PS1=mine\n", b"PS1=\n", b"PS1=\ntrue\n"):
-        typed = await session.send_lines(lines, "typed")
+        typed = await session.typed_lines.send_lines(lines, "typed")
         assert typed is not None
         assert await wait.for_command(session, typed, BOUND_SECONDS, until_input=True) == "finished"
         assert (await run(session, "sh -c 'exit 3'")).exit_code == 3
         assert session.latest is not None
         assert not session.latest.dropped
-    typed = await session.send_lines(b"PS1=\nread x\n", "typed")
+    typed = await session.typed_lines.send_lines(b"PS1=\nread x\n", "typed")
     assert typed is not None
     assert await wait.for_command(session, typed, BOUND_SECONDS, until_input=True) == "input"
     with pytest.raises(SessionBusy):
@@ -127,7 +127,7 @@ async def test_a_prompt_that_a_person_replaces_keeps_nobody_waiting(manager: Ses
 async def test_a_line_whose_prompt_was_lost_is_found_to_have_ended(manager: SessionManager, shell: str) -> None:
     session = await manager.create(request(shell=shell))
     FaultySession.plans["main"] = Faults({MarkKind.PROMPT_START: 0, MarkKind.PROMPT_READY: 0}, 0, share=1)
-    typed = await session.send_lines(b"sh -c 'exit 4'\n", "typed")
+    typed = await session.typed_lines.send_lines(b"sh -c 'exit 4'\n", "typed")
     assert typed is not None
     assert await wait.for_command(session, typed, BOUND_SECONDS, until_input=False) == "finished"
     assert (typed.record.status, typed.record.exit_code) == ("finished", 4)

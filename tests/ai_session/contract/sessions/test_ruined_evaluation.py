@@ -42,7 +42,7 @@ async def typed(session: Session, line: str) -> str:
     mark = f"7777;{session.spec.nonce};A;".encode()
     await until(session, lambda: session.at.ready or mark in session.log.read(begun, session.log.end))
     await asyncio.to_thread(spin, lambda: (holder := session.holder()) is not None and holder.input_mode is not None)
-    running = await session.send_lines(line.encode() + b"\r", "typed")
+    running = await session.typed_lines.send_lines(line.encode() + b"\r", "typed")
     assert running is not None
     assert await wait.for_command(session, running, BOUND_SECONDS, until_input=False) == "finished"
     return text_of(session, running.record)

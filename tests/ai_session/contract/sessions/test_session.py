@@ -160,7 +160,7 @@ async def test_interrupt_ends_what_no_key_reaches(session: Session) -> None:
         outcome = await wait.interrupt(session, 0.4)
         assert outcome == wait.Interruption(("Ctrl-C", "Ctrl-C", "Ctrl-\\", "SIGTERM", "SIGKILL")[:steps], ended=True)
         assert running.record.exit_code == 130
-    typed = await session.send_lines(b"sh -c 'echo typed; exec sleep 1000'\n", "typed")
+    typed = await session.typed_lines.send_lines(b"sh -c 'echo typed; exec sleep 1000'\n", "typed")
     assert typed is not None
     await until(session, printed(session, b"typed\r\n"))
     outcome = await wait.interrupt(session, 0.4)

@@ -114,7 +114,7 @@ async def test_an_answer_sent_before_the_command_has_begun_reaches_it(session: S
     stop(session.terminal.pid)
     try:
         running = await session.begin("read x; echo got:$x", command_id="cmd")
-        answering = asyncio.ensure_future(session.send_lines(b"answer\r", "typed"))
+        answering = asyncio.ensure_future(session.typed_lines.send_lines(b"answer\r", "typed"))
         for _ in range(10):
             await asyncio.sleep(0)
     finally:
@@ -168,7 +168,7 @@ async def test_without_a_line_editor_a_half_typed_line_is_dropped_as_well(
         await run(session, setting)
         session.send(f"touch {home}/half".encode())
         assert await run(session, "echo agent; (exit 3)") == Result("agent\n", 3, "finished")
-        typed = await session.send_lines(b"(exit 4)\n", "typed")
+        typed = await session.typed_lines.send_lines(b"(exit 4)\n", "typed")
         assert typed is not None
         await until(session, typed.finished.done)
         assert (typed.record.status, typed.record.exit_code) == ("finished", 4)
@@ -193,7 +193,7 @@ async def test_a_line_typed_after_an_interrupted_command_ends(session: Session) 
         await started(running, session)
         assert (await wait.interrupt(session, STEP_SECONDS)).ended
         for number in (code, code + 1):
-            typed = await session.send_lines(f"sh -c 'exit {number}'\n".encode(), "typed")
+            typed = await session.typed_lines.send_lines(f"sh -c 'exit {number}'\n".encode(), "typed")
             assert typed is not None
             await until(session, typed.finished.done)
             assert (typed.record.status, typed.record.exit_code) == ("finished", number)
@@ -205,7 +205,7 @@ async def test_a_line_ends_where_the_prompt_asks_the_terminal_for_the_cursor(ses
     await run(session, r"""PROMPT_COMMAND='printf "\e[6n"; read -sdR x'""")
     for code in range(3, 3 + times):
         assert await run(session, "echo agent") == Result("agent\n", 0, "finished")
-        typed = await session.send_lines(f"sh -c 'exit {code}'\n".encode(), "typed")
+        typed = await session.typed_lines.send_lines(f"sh -c 'exit {code}'\n".encode(), "typed")
         assert typed is not None
         await until(session, typed.finished.done)
         assert (typed.record.status, typed.record.exit_code) == ("finished", code)

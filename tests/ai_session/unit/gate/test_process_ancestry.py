@@ -64,6 +64,10 @@ def table(tmp_path: Path) -> Table:
     return Table(tmp_path)
 
 
+def answering(process_ancestry: ProcessAncestry, pid: int | None) -> frozenset[str]:
+    return frozenset(process.identity for process in process_ancestry.chain(pid))
+
+
 def test_a_client_in_a_shell_is_its_relays_parent_and_the_shell_is_the_persons(table: Table) -> None:
     table.add(200, 100, 200, 100, TERMINAL)  # claude
     table.add(201, 200, 200, 100, TERMINAL)  # its relay
@@ -125,24 +129,24 @@ def test_who_answers_is_a_process_with_all_its_ancestors(table: Table) -> None:
     table.add(402, 100, 402, 100, TERMINAL)  # the client's window, the client stopped with ^Z
     process_ancestry = table.process_ancestry
     asking = process_ancestry.asking(201)
-    assert asking & process_ancestry.answering(251)
-    assert not asking & process_ancestry.answering(401)
-    assert not asking & process_ancestry.answering(402)
+    assert asking & answering(process_ancestry, 251)
+    assert not asking & answering(process_ancestry, 401)
+    assert not asking & answering(process_ancestry, 402)
     assert (
-        process_ancestry.answering(999)
+        answering(process_ancestry, 999)
         == process_ancestry.asking(999)
         == process_ancestry.asking(None)
-        == process_ancestry.answering(None)
+        == answering(process_ancestry, None)
         == set()
     )
 
 
 def test_a_number_that_is_used_again_is_another_process(table: Table) -> None:
     table.add(200, 100, 200, 100, TERMINAL)
-    before = table.process_ancestry.answering(200)
+    before = answering(table.process_ancestry, 200)
     stat = table.folder / "200/stat"
     stat.write_text(stat.read_text().replace(" 2000 0", " 2001 0"))
-    assert before - table.process_ancestry.answering(200) == {"200:2000"}
+    assert before - answering(table.process_ancestry, 200) == {"200:2000"}
 
 
 @pytest.mark.parametrize("environ", [b"AI_SESSION_ID=x\0A=b\0", b"A=b\0AI_SESSION_ID=x\0"])
@@ -161,13 +165,13 @@ def test_what_a_session_started_is_known_by_any_ancestors_mark(table: Table, env
 def test_a_table_that_goes_round_ends(table: Table) -> None:
     table.add(600, 601, 600, 600)
     table.add(601, 600, 601, 601)
-    assert len(table.process_ancestry.answering(600)) == 2
+    assert len(answering(table.process_ancestry, 600)) == 2
 
 
 def test_without_a_table_nothing_is_known(tmp_path: Path) -> None:
     process_ancestry = ProcessAncestry(tmp_path, tmp_path / "none")
     assert not process_ancestry.known
-    assert process_ancestry.asking(os.getpid()) == process_ancestry.answering(os.getpid()) == frozenset()
+    assert process_ancestry.asking(os.getpid()) == answering(process_ancestry, os.getpid()) == frozenset()
     assert process_ancestry.first_in_session(process_ancestry.chain(os.getpid())) is None
 
 
@@ -176,8 +180,8 @@ def test_this_machine_tells() -> None:
     assert process_ancestry.known
     with subprocess.Popen(["sleep", "60"]) as child:
         try:
-            mine = process_ancestry.answering(os.getpid())
-            assert mine < process_ancestry.answering(child.pid)
+            mine = answering(process_ancestry, os.getpid())
+            assert mine < answering(process_ancestry, child.pid)
             assert any(identity.startswith(f"{os.getpid()}:") for identity in process_ancestry.asking(child.pid))
         finally:
             child.kill()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import fcntl
+import itertools
 import os
 import struct
 
@@ -193,24 +194,10 @@ def test_without_namespaces_others_keep_their_limits(machine: str) -> None:
     assert inside_a_pid_namespace("setpriority", 0, 4242, 19) == seccomp.ALLOW
 
 
-def test_streams_only(machine: str) -> None:
-    box = Filter(machine, unix_sockets=False, no_namespaces=True, stream_only=True)
-    assert box("socket", seccomp.AF_INET, 1, 0) == seccomp.ALLOW
-    assert box("socket", seccomp.AF_INET6, 1 | 0o4000, 6) == seccomp.ALLOW
-    assert box("socket", seccomp.AF_INET, 1, 262) == EPERM
-    assert box("socket", seccomp.AF_INET, 2, 0) == EPERM
-    assert box("socket", seccomp.AF_NETLINK, 3, 0) == NO_FAMILY
-    for call, flags in (("sendto", (0, 0, 0)), ("sendmsg", (0, 0)), ("sendmmsg", (0, 0, 0))):
-        assert box(call, *flags, seccomp.MSG_FASTOPEN) == EPERM
-        assert box(call, *flags, 0x40) == seccomp.ALLOW
-
-
 @given(
     number=st.integers(0, 2**32 - 1),
     arguments=st.tuples(*[st.integers(0, 2**64 - 1)] * 6),
-    options=st.fixed_dictionaries(
-        {n: st.booleans() for n in ("network", "unix_sockets", "no_namespaces", "stream_only")}
-    ),
+    options=st.fixed_dictionaries({n: st.booleans() for n in ("network", "unix_sockets", "no_namespaces")}),
     name=st.sampled_from(MACHINES),
 )
 def test_every_path_ends_with_a_verdict(
@@ -223,14 +210,9 @@ def test_every_path_ends_with_a_verdict(
 
 
 def test_jumps_fit_in_a_byte_and_the_program_in_the_kernel(machine: str) -> None:
-    for bits in range(16):
-        options = [bool(bits >> position & 1) for position in range(4)]
+    for network, unix_sockets, no_namespaces in itertools.product((False, True), repeat=3):
         program = seccomp.build(
-            network=options[0],
-            unix_sockets=options[1],
-            no_namespaces=options[2],
-            stream_only=options[3],
-            machine=machine,
+            network=network, unix_sockets=unix_sockets, no_namespaces=no_namespaces, machine=machine
         )
         code = list(struct.iter_unpack("<HBBI", program))
         assert len(code) < 4096

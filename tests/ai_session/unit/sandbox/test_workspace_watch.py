@@ -21,7 +21,7 @@ from ai_session.sandbox.workspace.placeholders import Placeholders
 from ai_session.sandbox.workspace.protected_paths import Placeholder, find_protection
 from ai_session.sandbox.workspace.tree import DEPTH, Name
 from ai_session.sandbox.workspace.watch import MOST_NOTICES, WorkspaceWatch, watch_file
-from ai_session.sandbox.workspace.words import KINDS, sentence, summary
+from ai_session.sandbox.workspace.words import WORDS, sentence, summary
 from ai_session.sandbox.workspace.workspace import Workspace
 from ai_session.system.directory_events import DirectoryEvents
 
@@ -608,8 +608,8 @@ async def test_nothing_new_costs_nothing(scene: Scene) -> None:
 
 
 def test_words() -> None:
-    rows = [{"kind": kind, "path": f"a/{kind}"} for kind in KINDS]
-    assert all(f"a/{kind}" in sentence(rows) for kind in KINDS)
+    rows = [{"kind": kind, "path": f"a/{kind}"} for kind in WORDS]
+    assert all(f"a/{kind}" in sentence(rows) for kind in WORDS)
     assert "and 7 more" in sentence([{"kind": "settings", "path": "x"}] * 17)
     assert "part of the workspace" in sentence([{"kind": "unseen", "path": ""}])
     assert (summary(rows), summary(rows[:1]), summary([])) == ("6: a/repository, …", "1: a/repository", "")

@@ -18,6 +18,7 @@ from ccswarm.journal.writer import Journal
 from ccswarm.toolbox.toolbox import Toolbox
 from tests.ccswarm.support.http_servers import endpoint
 from tests.ccswarm.support.rpc_servers import LISTED, RpcServer, rpc_server
+from tests.ccswarm.support.toolboxes import invoke_tool
 from tests.support.bounds import BOUND_SECONDS
 
 pytestmark = pytest.mark.anyio
@@ -78,13 +79,13 @@ async def test_a_server_that_lists_nothing_is_called_by_name(server: RpcServer, 
     journal = Journal(tmp_path / "journal", "test")
     agents = {"ada": AgentSettings(name="ada", grants=("files.filesystem.*",))}
     box = Toolbox({"files": client}, agents, journal)
-    read = await box.invoke_tool("ada", "files.filesystem.readFile", {"path": "x"})
+    read = await invoke_tool(box, "ada", "files.filesystem.readFile", {"path": "x"})
     assert (read.status, read.text) == ("ok", "what is in it")
-    denied = await box.invoke_tool("ada", "files.echo", {})
+    denied = await invoke_tool(box, "ada", "files.echo", {})
     assert (denied.status, denied.code) == ("denied", "not_granted")
-    unseen = await box.invoke_tool("ada", "files.filesystem.writeFile", {"path": "x", "content": ""})
+    unseen = await invoke_tool(box, "ada", "files.filesystem.writeFile", {"path": "x", "content": ""})
     assert (unseen.status, unseen.code) == ("invalid", "unknown_tool")
-    unknown = await box.invoke_tool("ada", "files.filesystem.eatFile", {})
+    unknown = await invoke_tool(box, "ada", "files.filesystem.eatFile", {})
     assert (unknown.status, unknown.code) == ("invalid", "unknown_tool")
     assert "Method not found: filesystem.eatFile" in unknown.message
     journal.close()

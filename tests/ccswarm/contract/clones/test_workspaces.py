@@ -39,7 +39,7 @@ async def test_work_of_two_agents_comes_back(project: ClonedProject) -> None:
     assert project.git("status", "--porcelain") == ""
     assert (await project.workspaces.merge(ada, "again")).commits == 0
     for clone in (ada, bob):
-        await project.workspaces.remove(clone)
+        await project.workspaces.discard(clone)
         assert not clone.path.exists()
 
 
@@ -164,21 +164,17 @@ async def test_what_is_not_committed_comes_over_too_and_nothing_is_removed_that_
     project.write(clone.path / "new name.txt", "new\n")
     project.write(clone.path / ".gitignore", "*.log\n")
     project.write(clone.path / "noise.log", "noise\n")
-    for _ in range(2):
-        assert await project.workspaces.collect(clone, "left") == 2
+    collected = await project.workspaces.commit(clone, "left")
+    assert await project.workspaces.commit(clone, "left") == collected != clone.base
     assert project.git("status", "--porcelain", at=clone.path) != "", "the clone is as the agent left it"
-    with pytest.raises(Conflict, match=r"work that is not merged \(2 commits\)"):
-        await project.workspaces.remove(clone)
     assert (await project.workspaces.merge(clone, "ada's work")).commits == 2
     assert (project.repository / "new name.txt").read_text() == "new\n"
     assert project.git("diff", "HEAD~1", "--name-only").split("\n") == [".gitignore", "a.txt", "b.txt", "new name.txt"]
     project.write(clone.path / "late.txt", "late\n")
-    with pytest.raises(Conflict, match=r"not merged \(\d commits\)"):
-        await project.workspaces.remove(clone)
-    await project.workspaces.remove(clone, force=True)
+    await project.workspaces.commit(clone, "late")
+    await project.workspaces.discard(clone)
     assert not clone.path.exists()
     assert project.git("show", f"{clone.ref}:late.txt") == "late"
-    await project.workspaces.remove(clone)
 
 
 async def test_what_an_agent_plants_in_its_clone_is_never_run(project: ClonedProject) -> None:
@@ -197,9 +193,9 @@ async def test_what_an_agent_plants_in_its_clone_is_never_run(project: ClonedPro
         + f'[filter "x"]\n\tclean = {hooks}/pack\n\tsmudge = {hooks}/pack\n'
     )
     project.write(clone.path / ".gitattributes", "*.txt filter=x diff=x\n")
-    assert await project.workspaces.collect(clone, "left") == 2
+    await project.workspaces.commit(clone, "left")
     await project.workspaces.merge(clone, "ada's work")
-    await project.workspaces.remove(clone)
+    await project.workspaces.discard(clone)
     assert not trap.exists()
     assert project.git("show", "HEAD:b.txt") == "b"
 

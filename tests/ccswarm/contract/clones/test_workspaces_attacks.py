@@ -262,7 +262,7 @@ async def test_line_ends_are_kept_as_the_person_says(cloned: ClonedProject) -> N
     cloned.commit(cloned.repository, "bat")
     clone = await cloned.workspaces.clone("run_1", "ada")
     assert (clone.path / "run.bat").read_bytes() == b"one\r\ntwo\r\n"
-    assert await cloned.workspaces.collect(clone, "nothing") == 0
+    assert await cloned.workspaces.commit(clone, "nothing") == clone.base
     (clone.path / "run.bat").write_bytes(b"one\r\nthree\r\n")
     (clone.path / "new.txt").write_bytes(b"a\r\nb\n")
     assert (await cloned.workspaces.merge(clone, "its work")).commits == 1
@@ -748,7 +748,7 @@ async def test_a_link_exchanged_with_what_is_read_shows_nothing_of_the_host(
     with exchanging(one, link):
         for _ in range(times):
             try:
-                await cloned.workspaces.collect(clone, "its work")
+                await cloned.workspaces.commit(clone, "its work")
             except (WorkRefused, WorkspaceUnusable) as refused:
                 said += refused.message
     assert SECRET not in said + everything(cloned)
@@ -882,17 +882,17 @@ def nothing_else_is_read(directory: Path, entries: list[tuple[str, str, str]], *
 def collecting(cloned: ClonedProject, what: str = "collect") -> str:
     """A program that does so, or ``all`` there is to do with a clone."""
     then = {
-        "collect": ("there.collect(clone, 'work')",),
+        "collect": ("there.commit(clone, 'work')",),
         "all": (
             "looked()",
-            "there.collect(clone, 'work')",
+            "there.commit(clone, 'work')",
             "there.difference(clone.base, clone.ref)",
             "there.copy(clone, clone.ref, 'gates1')",
             "there.merge(clone, 'work')",
             "there.require_ready()",
             "there.clone('run_1', 'bob')",
             "there.merge(clone, 'work')",
-            "there.remove(clone)",
+            "there.discard(clone)",
             "counted()",
             "there.forget(clone)",
         ),
@@ -971,7 +971,7 @@ async def test_what_takes_the_place_of_a_repository_is_not_merged_into(tmp_path:
     (tmp_path / "box/parent").mkdir(parents=True)
     cloned = ClonedProject(tmp_path / "box/parent")
     clone = await cloned.work("ada", "b.txt", "b\n")
-    await cloned.workspaces.collect(clone, "its work")
+    await cloned.workspaces.commit(clone, "its work")
     shutil.copytree(cloned.directory, tmp_path / "other", symlinks=True)  # the person's, with all that is needed
     victim, spare = tmp_path / "other/project", tmp_path / "box/spare"
     match place_of:
@@ -1021,7 +1021,7 @@ async def test_no_merge_is_led_elsewhere_by_what_is_swapped_all_the_time(tmp_pat
     (tmp_path / "box/parent").mkdir(parents=True)
     cloned = ClonedProject(tmp_path / "box/parent")
     clone = await cloned.work("ada", "b.txt", "b\n")
-    await cloned.workspaces.collect(clone, "its work")
+    await cloned.workspaces.commit(clone, "its work")
     shutil.copytree(cloned.directory, tmp_path / "other", symlinks=True)
     path, spare = (cloned.repository if place_of == "project" else cloned.directory), tmp_path / "box/spare"
     spare.symlink_to(tmp_path / "other" / ("project" if place_of == "project" else ""))

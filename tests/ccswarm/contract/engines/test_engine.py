@@ -10,6 +10,7 @@ import pytest
 from agentwire.plugins import load
 from ccswarm.config.settings import EngineSettings
 from ccswarm.engines.base import RUNS
+from ccswarm.engines.dbos.engine import DbosEngine
 from ccswarm.errors import RunNotFound
 from ccswarm.models import RunStatus
 from tests.ccswarm.support.engine_double import MemoryEngine
@@ -40,11 +41,11 @@ def postgres() -> Iterator[str]:
 def make(request: pytest.FixtureRequest, home: Path) -> Callable[[], Engine]:
     def remote() -> Engine:
         url = database(request.getfixturevalue("postgres"), home.name)
-        return load("ccswarm.engines", "dbos").open(SETTINGS.model_copy(update={"database_url": url}), home / "state")
+        return DbosEngine(SETTINGS.model_copy(update={"database_url": url}), home / "state")
 
     def local() -> Engine:
         add_store(home / "state")
-        return load("ccswarm.engines", "dbos").open(SETTINGS, home / "state")
+        return DbosEngine(SETTINGS, home / "state")
 
     engines: dict[str, Callable[[], Engine]] = {
         "memory": MemoryEngine,

@@ -11,9 +11,9 @@ import pytest
 from sqlalchemy import Engine as Database
 from sqlalchemy import event
 
-from agentwire.plugins import load
 from ccswarm.config.settings import EngineSettings
 from ccswarm.engines.base import RUNS, Flow, Limits
+from ccswarm.engines.dbos.engine import DbosEngine
 from ccswarm.models import Json
 from tests.ccswarm.support.engine_worker import make as make_elsewhere
 from tests.ccswarm.torture.engine_postgres import database, server
@@ -62,7 +62,7 @@ async def test_an_idle_worker_does_not_poll_and_is_notified_of_work(settings: En
         return payload
 
     def make() -> Any:
-        engine = load("ccswarm.engines", "dbos").open(settings, home / "state")
+        engine = DbosEngine(settings, home / "state")
         engine.define("play", play)
         engine.define("run", play, queue=RUNS)
         return engine

@@ -287,11 +287,10 @@ async def test_a_store_that_cannot_be_used_is_said_to_be_so(home: Path) -> None:
 
 
 @pytest.mark.torture  # contract/cli/test_cli_light.py: who looks at runs loads neither
-async def test_nothing_is_imported_before_a_store_is_opened() -> None:
+async def test_nothing_is_imported_before_an_engine_is_needed() -> None:
     script = (
         "import sys; from pathlib import Path; from agentwire.plugins import load\n"
-        "from ccswarm.config.settings import *\n"
-        "load('ccswarm.engines', 'dbos').open(EngineSettings(), Path('/nowhere'))\n"
+        "load('ccswarm.engines', 'dbos').store('', Path('/nowhere'))\n"
         "print([name for name in ('dbos', 'sqlalchemy') if name in sys.modules])"
     )
     process = await asyncio.create_subprocess_exec(

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from agentwire.plugins import load
 from ccswarm.config.settings import AgentSettings, EngineSettings, SwarmSettings
 from ccswarm.engines.base import RUNS, Engine, Flow
+from ccswarm.engines.dbos.engine import DbosEngine
 from ccswarm.errors import InvalidArguments, RunNotFound, UnknownTool
 from ccswarm.models import Json
 from ccswarm.plan.team import Team
@@ -38,7 +38,7 @@ async def opened(engine: Engine) -> Engine:
 async def engine(request: pytest.FixtureRequest, home: Path) -> AsyncIterator[Engine]:
     engines = {
         "memory": MemoryEngine,
-        "dbos": lambda: load("ccswarm.engines", "dbos").open(EngineSettings(), home / "state"),
+        "dbos": lambda: DbosEngine(EngineSettings(), home / "state"),
     }
     made = await opened(engines[request.param]())
     yield made
@@ -113,7 +113,7 @@ async def test_who_sends_and_reads_at_once_loses_nothing_and_reads_nothing_twice
 
 
 async def test_workers_that_share_a_store_reach_each_other(home: Path) -> None:
-    one, two = [await opened(load("ccswarm.engines", "dbos").open(EngineSettings(), home / "state")) for _ in range(2)]
+    one, two = [await opened(DbosEngine(EngineSettings(), home / "state")) for _ in range(2)]
     await ask(boxes(one), "ada", "send_message", to="hub", text="from one")
     assert await read(boxes(two), "hub") == ["ada: from one"]
     assert await read(boxes(one), "hub") == []

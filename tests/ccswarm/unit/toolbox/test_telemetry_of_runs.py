@@ -23,14 +23,14 @@ from ccswarm.config import config
 from ccswarm.config.masks import Masks
 from ccswarm.config.settings import Settings
 from ccswarm.models import CallOutcome, CallRequest, CallStatus
-from ccswarm.swarm.swarm import Swarm, payload_of
+from ccswarm.swarm.swarm import Swarm, sent_to_workers
 from ccswarm.toolbox.telemetry.base import Telemetry
 from ccswarm.toolbox.telemetry.factory import open_telemetry
 from ccswarm.toolbox.telemetry.spans import Ids, LiveTelemetry, span_id_of, trace_id_of
 from ccswarm.toolbox.toolbox import Toolbox
 from tests.ccswarm.support.engine_double import MemoryStore
 from tests.ccswarm.support.swarms import Hanging, MemoryWorker, settings, steps
-from tests.ccswarm.support.toolboxes import SECRET, ToolboxSetup, nobody_agrees
+from tests.ccswarm.support.toolboxes import SECRET, ToolboxSetup, invoke_tool, nobody_agrees
 from tests.support import forked
 from tests.support.bounds import BOUND_SECONDS
 
@@ -142,14 +142,14 @@ async def test_a_call_is_a_client_span_within_its_task_and_is_carried_on(tmp_pat
 async def test_a_call_outside_any_run_is_a_trace_of_its_own(tmp_path: Path) -> None:
     recorder, worker = TelemetryRecorder(), ToolboxSetup(tmp_path)
     toolbox = Toolbox(worker.clients, worker.agents, worker.journal, telemetry=recorder.telemetry)
-    assert (await toolbox.invoke_tool("free", "one.echo", {})).ok
+    assert (await invoke_tool(toolbox, "free", "one.echo", {})).ok
     assert recorder.named("tools/call one.echo").parent is None
 
 
 async def test_what_was_not_sent_is_an_error_of_no_tool(tmp_path: Path) -> None:
     recorder, worker = TelemetryRecorder(), ToolboxSetup(tmp_path)
     toolbox = Toolbox(worker.clients, worker.agents, worker.journal, telemetry=recorder.telemetry)
-    assert not (await toolbox.invoke_tool("nothing", f"one.{SECRET}", {})).ok
+    assert not (await invoke_tool(toolbox, "nothing", f"one.{SECRET}", {})).ok
     (span,) = recorder.spans
     assert span.status.status_code is StatusCode.ERROR
     assert span.attributes
@@ -262,7 +262,7 @@ async def test_a_sampler_decides_for_a_run_as_a_whole(tmp_path: Path) -> None:
 
 def test_what_is_sent_to_workers_has_no_headers() -> None:
     given = settings({"telemetry": {"endpoint": "http://x", "headers": {"k": SECRET}}, "tasks": [{"id": "t"}]})
-    assert SECRET not in str(payload_of(given, "r", "/"))
+    assert SECRET not in str(sent_to_workers(given))
 
 
 def test_the_standard_variables_set_what_the_file_does_not(tmp_path: Path) -> None:

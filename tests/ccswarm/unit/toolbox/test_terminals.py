@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from ccswarm.models import CallOutcome, CallRequest, CallStatus
-from ccswarm.toolbox.terminals import end_terminals
+from ccswarm.toolbox.terminals import Terminals
 
 pytestmark = pytest.mark.anyio
 
@@ -52,17 +52,20 @@ async def test_whoever_may_write_there_is_ended_wherever_its_shell_has_gone() ->
         session("alike", "/c/ada2", **AGENT),
         session("persons", "/c/ada", "/c/ada"),
     )
-    assert await end_terminals(there.send, "shell", "/c/ada") == ""
+    assert await Terminals(there.send, "shell", directory="/c/ada").end() == ""
     assert set(there.sessions) == {"elsewhere", "alike", "persons"}
-    assert await end_terminals(there.send, "shell", "/c/ada", any_owner=True) == ""
+    assert await Terminals(there.send, "shell", directory="/c/ada", any_owner=True).end() == ""
     assert there.sessions == {}
 
 
 async def test_one_that_cannot_be_ended_is_told_and_one_that_ended_by_itself_is_not() -> None:
     there = Server(session("gone", "/c", **AGENT), session("s", "/c", **AGENT), stuck="s")
-    assert await end_terminals(there.send, "shell", "/c") == "its terminal n cannot be ended: not now"
+    assert await Terminals(there.send, "shell", directory="/c").end() == "its terminal n cannot be ended: not now"
 
 
 async def test_a_server_without_sessions_has_none_one_that_does_not_answer_may_have() -> None:
-    assert await end_terminals(Server(failing="unknown_tool").send, "shell", "/c") == ""
-    assert "cannot be listed: no such thing" in await end_terminals(Server(failing="server_lost").send, "shell", "/c")
+    assert await Terminals(Server(failing="unknown_tool").send, "shell", directory="/c").end() == ""
+    assert (
+        "cannot be listed: no such thing"
+        in await Terminals(Server(failing="server_lost").send, "shell", directory="/c").end()
+    )

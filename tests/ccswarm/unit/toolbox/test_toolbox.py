@@ -15,7 +15,7 @@ from ccswarm.journal.writer import join
 from ccswarm.models import CallOutcome, CallRequest, CallStatus, ServerAnswer, ToolInfo
 from ccswarm.toolbox.toolbox import MOST_SENDS, MOST_TEXT_CHARS, Toolbox
 from tests.ccswarm.support.doubles import MemoryClient, Received, ToolFailed, tool
-from tests.ccswarm.support.toolboxes import ToolboxSetup
+from tests.ccswarm.support.toolboxes import ToolboxSetup, invoke_tool
 
 pytestmark = pytest.mark.anyio
 
@@ -381,7 +381,7 @@ async def test_a_number_that_json_readers_do_not_take_is_not_handed_on(tmp_path:
     assert outcome.message == "the structured answer has a number that is too large or not finite, and is not kept"
 
 
-async def test_the_simple_form(tools: ToolboxSetup) -> None:
-    assert (await tools.toolbox.invoke_tool("free", "one.echo", {"text": "x"})).structured == {"text": "x"}
-    assert (await tools.toolbox.invoke_tool("watched", "one.echo", {})).code == "approval_needed"
+async def test_a_call_outside_any_run_names_none(tools: ToolboxSetup) -> None:
+    assert (await invoke_tool(tools.toolbox, "free", "one.echo", {"text": "x"})).structured == {"text": "x"}
+    assert (await invoke_tool(tools.toolbox, "watched", "one.echo", {})).code == "approval_needed"
     assert set(tools.one.received[0].meta) == {"ai-session/agent", "ai-session/client_call_id"}

@@ -90,7 +90,7 @@ async def ask_models(
     run = new_run_id()
     # For a resumed run: this is not the configuration's own plan.
     files = [*loaded.sources, service.store_plan(app, run, _text(settings, tools=tools))] if loaded.path else []
-    await service.submit(app, settings, workbench.directory(".", loaded), files, run, origin=Origin.SERVER)
+    await app.swarm.submit(settings, run, workbench.directory(".", loaded), files, origin=Origin.SERVER)
     workbench.started.add(run)
     reporting = asyncio.create_task(_report_progress(app, run))
     try:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from ccswarm.servers._json_values import cut
 from ccswarm.servers.mcp.toolsets.orchestre.repository.languages import LOCKS, TESTS, language_of
@@ -33,18 +33,25 @@ RULE = (
 )
 
 
+class Hit(NamedTuple):
+    """A line with ``words`` different words."""
+
+    words: int
+    number: int
+    text: str
+
+
 @dataclass(slots=True)
 class Hits:
     path: str
     kind: str
     words: set[str] = field(default_factory=set[str])
-    lines: list[tuple[int, int, str]] = field(default_factory=list[tuple[int, int, str]])
-    """The number of different words, the line number, and the line."""
+    lines: list[Hit] = field(default_factory=list[Hit])
 
     @property
     def rank(self) -> tuple[int, int, int, int, str]:
         rank = ("documentation", "code", "tests").index(self.kind)
-        best = max(count for count, _, _ in self.lines)
+        best = max(line.words for line in self.lines)
         return -len(self.words), -best, rank, -len(self.lines), self.path
 
 
@@ -95,22 +102,19 @@ def _hits(file: File, kind: str, pattern: re.Pattern[str]) -> Hits | None:
     for number, line in enumerate(text.splitlines(), 1):
         if found := {match.casefold() for match in pattern.findall(line)}:
             hits.words |= found
-            hits.lines.append((len(found), number, line))
+            hits.lines.append(Hit(len(found), number, line))
     return hits
 
 
 def _to_json(hits: Hits) -> Facts:
-    best = sorted(hits.lines, key=lambda one: (-one[0], one[1]))[:MOST_LINES_SHOWN]
+    best = sorted(hits.lines, key=lambda line: (-line.words, line.number))[:MOST_LINES_SHOWN]
     return {
         "path": hits.path,
         "kind": hits.kind,
         "words": sorted(hits.words),
         "hits": len(hits.lines),
         "lines": [
-            {"line": number, "text": cut(text.strip(), LINE_CHARS)} for _, number, text in sorted(best, key=_number)
+            {"line": line.number, "text": cut(line.text.strip(), LINE_CHARS)}
+            for line in sorted(best, key=lambda line: line.number)
         ],
     }
-
-
-def _number(one: tuple[int, int, str]) -> int:
-    return one[1]
