@@ -11,9 +11,10 @@ import select
 import stat
 import struct
 import termios
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from enum import Enum, auto
+from itertools import chain
 
 from ai_session.models import InputMode
 from ai_session.system.kernel_files import CONTROLLING_TTY, Stat, all_pids, group_of, read_stat, read_text
@@ -91,7 +92,8 @@ def find(pid: int, tty: str) -> Foreground | None:
     stopped = bool(members) and all(seen.state == "T" for seen in members.values())
 
     def waits(device: int) -> Iterable[_Wait]:
-        return (wait for pid, seen in members.items() for wait in _waits(pid, seen, device, _threads(pid)))
+        of_members = (_waits(member, seen, device, is_shell=member == pid) for member, seen in members.items())
+        return chain.from_iterable(of_members)
 
     mode = _input_mode(tty, waits) if not stopped and (members or _is_hidden(group)) else None
     return Foreground(group, group == shell.group, leader.name if leader else "", stopped, mode)
@@ -100,13 +102,13 @@ def find(pid: int, tty: str) -> Foreground | None:
 def input_mode_of(pid: int, tty: str) -> InputMode | None:
     """Return how this process waits for its terminal, whatever its group does; None if it does not, or if unknown.
 
-    Only its first thread counts for that, in which shells read: fish has others that poll while a program draws its
+    A thread other than its first must be blocked in a read for that: fish has one that polls while programs draw the
     prompt.
     """
     seen = read_stat(pid)
     if seen is None or seen.state in "ZXTt":
         return None
-    return _input_mode(tty, lambda device: _waits(pid, seen, device, (str(pid),)))
+    return _input_mode(tty, lambda device: _waits(pid, seen, device, is_shell=True))
 
 
 def is_busy(pid: int, tty: str) -> bool:
@@ -180,17 +182,15 @@ def _input_mode(tty: str, waits_of: Callable[[int], Iterable[_Wait]]) -> InputMo
     return "password" if asks else "line"
 
 
-def _waits(pid: int, seen: Stat, device: int, threads: Iterable[str]) -> Iterable[_Wait]:
+def _waits(pid: int, seen: Stat, device: int, *, is_shell: bool) -> Iterable[_Wait]:
     if seen.state in "RD":
         return (_Wait.BUSY,)
-    return [_thread_wait(pid, thread, device) for thread in threads]
-
-
-def _threads(pid: int) -> Sequence[str]:
     try:
-        return os.listdir(f"/proc/{pid}/task")
+        threads = os.listdir(f"/proc/{pid}/task")
     except OSError:
         return ()
+    waits = {thread: _thread_wait(pid, thread, device) for thread in threads}
+    return [wait for thread, wait in waits.items() if not is_shell or int(thread) == pid or wait is _Wait.READING]
 
 
 def _thread_wait(pid: int, thread: str, device: int) -> _Wait:

@@ -343,9 +343,12 @@ async def test_a_fish_that_draws_its_prompt_does_not_count_as_reading(manager: S
     session = await manager.create(request(shell="fish"))
     process = session.process
     assert process is not None
-    await asyncio.to_thread(spin, lambda: (holder := session.holder()) is not None and holder.input_mode == "raw")
+    threads = Path(f"/proc/{process.pid}/task")
+    await asyncio.to_thread(spin, lambda: any("poll" in file.read_text() for file in threads.glob("*/wchan")))
     session.prompt.learn()
-    assert (process.prompt_known, process.input_mode(), session.evidence().reads) == (False, None, False)
+    holder = session.holder()
+    assert holder is not None
+    assert (process.prompt_known, holder.input_mode, session.evidence().reads) == (False, None, False)
     with await asyncio.to_thread((home / "fifo").open, "w"):
         (home / "fifo").unlink()
         (home / "fifo").touch()
