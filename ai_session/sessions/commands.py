@@ -65,6 +65,7 @@ class RunningCommand:
     if any; ``prompt_owed``: the next prompt may belong to what was typed before them.
     ``unbegun``: the shell reported how it ended without having reached it. ``before``: the exit code before it.
     ``cramped``: the shell's limit of open files was raised. ``asks``: how often the shell was asked what became of it.
+    ``reached``: when it was last asked, it may have come to the command's text already.
     """
 
     record: CommandRecord
@@ -87,6 +88,7 @@ class RunningCommand:
     unbegun: bool = False
     before: int = 0
     asks: int = 0
+    reached: bool = False
     cramped: bool = False
     quiet_end: int | None = None
     stdin_path: str = ""

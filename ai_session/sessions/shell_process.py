@@ -141,7 +141,7 @@ class ShellProcess:
         replaced = False
         at_prompt = False
         edited = True
-        if leads and may_read and foreground.reads(pid, self._terminal.tty):
+        if leads and may_read and self.input_mode() is not None:
             shell, replaced = self.present(began_as)
             edited = shell is None or not shell.line_editor or self.edits_lines()
             edits = shell is not None and (

@@ -157,6 +157,7 @@ class Watchdog:
         stopped = running.interrupted or running.stopped_by_key
         aborted = 128 + signal.SIGINT if stopped else None
         running.asks += 1
+        running.reached = dated(session.files, BEGUN)
         if running.typed:
             # Every other step changes the status that the line has left.
             question = session.shell.write_line_probe(session.files, status=step is Step.PROBE)
@@ -198,9 +199,14 @@ class Watchdog:
         """
         if question not in (running.asks, None):
             return
+        begun = dated(self._session.files, BEGUN)
+        if begun and question is not None and not running.reached and not running.adopted:
+            # It came to the text after the question, perhaps after its answer.
+            running.recovery.again()
+            return
         running.asks += 1
         running.retries += 1
-        if begun := dated(self._session.files, BEGUN):
+        if begun:
             running.note = commands.LOST_TRACK
         elif running.adopted or running.retries > RETRIES:
             running.note = commands.NEVER_BEGUN

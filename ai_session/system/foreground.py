@@ -11,9 +11,10 @@ import select
 import stat
 import struct
 import termios
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from enum import Enum, auto
+from itertools import chain
 
 from ai_session.models import InputMode
 from ai_session.system.kernel_files import CONTROLLING_TTY, Stat, all_pids, group_of, read_stat, read_text
@@ -89,20 +90,31 @@ def find(pid: int, tty: str) -> Foreground | None:
     members = {member: seen for member, seen in found if seen is not None and seen.state not in "ZX"}
     leader = members.get(group) or next(iter(members.values()), None)
     stopped = bool(members) and all(seen.state == "T" for seen in members.values())
-    mode = _input_mode(tty, members) if not stopped and (members or _is_hidden(group)) else None
+
+    def waits(device: int) -> Iterable[_Wait]:
+        of_members = (_waits(member, seen, device, is_shell=member == pid) for member, seen in members.items())
+        return chain.from_iterable(of_members)
+
+    mode = _input_mode(tty, waits) if not stopped and (members or _is_hidden(group)) else None
     return Foreground(group, group == shell.group, leader.name if leader else "", stopped, mode)
 
 
 def input_mode_of(pid: int, tty: str) -> InputMode | None:
-    """Return how this process waits for its terminal, whatever its group does; None if it does not, or if unknown."""
+    """Return how this process waits for its terminal, whatever its group does; None if it does not, or if unknown.
+
+    A thread other than its first must be blocked in a read for that: fish has one that polls while programs draw the
+    prompt.
+    """
     seen = read_stat(pid)
-    return _input_mode(tty, {pid: seen}) if seen is not None and seen.state not in "ZXTt" else None
+    if seen is None or seen.state in "ZXTt":
+        return None
+    return _input_mode(tty, lambda device: _waits(pid, seen, device, is_shell=True))
 
 
 def is_busy(pid: int, tty: str) -> bool:
     """Report whether this process is known to do something other than wait for its terminal."""
     seen = read_stat(pid)
-    if seen is None or seen.state in "ZXTt" or _input_mode(tty, {pid: seen}) is not None:
+    if seen is None or seen.state in "ZXTt" or input_mode_of(pid, tty) is not None:
         return False
     return seen.state in "RD" or bool(read_text(f"/proc/{pid}/syscall"))
 
@@ -144,9 +156,10 @@ def _is_hidden(group: int) -> bool:
     return False
 
 
-def _input_mode(tty: str, members: Mapping[int, Stat]) -> InputMode | None:
-    """Return the input mode of the members. A blocked read on the terminal is proof. Sleeping in poll, or being
-    invisible (sudo, su), counts only in a mode that programs set to ask for something: servers poll terminals, too."""
+def _input_mode(tty: str, waits_of: Callable[[int], Iterable[_Wait]]) -> InputMode | None:
+    """Return the input mode of threads that wait so for a terminal of that device number. A blocked read on the
+    terminal is proof. Sleeping in poll, or being invisible (sudo, su), counts only in a mode that programs set to ask
+    for something: servers poll terminals, too."""
     try:
         fd = os.open(tty, os.O_RDONLY | os.O_NOCTTY | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError:
@@ -158,7 +171,7 @@ def _input_mode(tty: str, members: Mapping[int, Stat]) -> InputMode | None:
         return None
     finally:
         os.close(fd)
-    waits = {wait for pid, seen in members.items() for wait in _waits(pid, seen, device)} or {_Wait.UNREADABLE}
+    waits = set(waits_of(device)) or {_Wait.UNREADABLE}
     line = bool(flags & termios.ICANON)
     asks = not line or not flags & termios.ECHO
     asleep = _Wait.BUSY not in waits and (_Wait.POLLING in waits or _Wait.UNREADABLE in waits)
@@ -169,14 +182,15 @@ def _input_mode(tty: str, members: Mapping[int, Stat]) -> InputMode | None:
     return "password" if asks else "line"
 
 
-def _waits(pid: int, seen: Stat, device: int) -> Iterable[_Wait]:
+def _waits(pid: int, seen: Stat, device: int, *, is_shell: bool) -> Iterable[_Wait]:
     if seen.state in "RD":
         return (_Wait.BUSY,)
     try:
         threads = os.listdir(f"/proc/{pid}/task")
     except OSError:
         return ()
-    return [_thread_wait(pid, thread, device) for thread in threads]
+    waits = {thread: _thread_wait(pid, thread, device) for thread in threads}
+    return [wait for thread, wait in waits.items() if not is_shell or int(thread) == pid or wait is _Wait.READING]
 
 
 def _thread_wait(pid: int, thread: str, device: int) -> _Wait:
@@ -242,12 +256,6 @@ def leads(pid: int) -> bool:
     """Report whether the group of ``pid`` holds its terminal; cheaper than ``find``."""
     seen = read_stat(pid)
     return seen is not None and seen.foreground == seen.group
-
-
-def reads(pid: int, tty: str) -> bool:
-    """Report whether this process waits for the terminal ``tty``, whatever others in its group do."""
-    seen = read_stat(pid)
-    return seen is not None and seen.state not in "ZXT" and _input_mode(tty, {pid: seen}) is not None
 
 
 def line_edited(tty: str) -> bool:

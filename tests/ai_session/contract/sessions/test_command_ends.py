@@ -21,7 +21,7 @@ from ai_session.sessions.ownership import Visibility
 from ai_session.sessions.session import Session
 from ai_session.sessions.spec import NewSession, SessionDefaults
 from ai_session.sessions.visible import VisibleSessions
-from ai_session.system import processes
+from ai_session.system import processes, terminal_device
 from ai_session.tools.base import Context, Limits
 from ai_session.tools.commands import ExecuteCommand, InterruptCommand, execute_command, interrupt_command
 from ai_session.tools.input import SendInput, send_input
@@ -381,11 +381,30 @@ def children(session: Session) -> list[str]:
 async def test_commands_that_leave_nothing_behind_get_no_notes(caller: Caller) -> None:
     holder = caller.session.holder
     for command in ("seq 3 | cat", "echo $(echo x)", "sh -c 'exit 0'", "sleep 1000 >/dev/null 2>&1 &", "echo last"):
-        assert (await caller.execute(command)).get("note", "") == "", command
+        note, session = (await caller.execute(command)).get("note", ""), caller.session
+        assert note == "", (command, session.latest, session.log.read(session.log.first, session.log.end))
         # What fish starts to draw its prompt, after it has reported it, has ended when it reads.
         await asyncio.to_thread(spin, lambda: (h := holder()) is not None and h.input_mode is not None)
         # What was begun in the background is the program by then, and no copy of the shell with the shell's output.
         await asyncio.to_thread(spin, lambda: all(name == "sleep" for name in children(caller.session)))
+
+
+@any_shell
+async def test_an_answer_from_before_the_shell_came_to_a_command_does_not_end_it(caller: Caller, home: Path) -> None:
+    session, fifo = caller.session, home / "fifo"
+    os.mkfifo(fifo)
+    running = await session.begin(f"cat {fifo}; sh -c 'exit 3'", command_id="cmd")
+    await until(session, lambda: running.started)
+    assert session.terminal
+    late = f"\x1b]7777;{session.spec.nonce};U;{running.record.seq};{running.asks}\a"
+    assert terminal_device.show(session.terminal.tty, late.encode())
+    shown = session.prompt.show_mark()
+    assert shown is not None
+    await until(session, lambda: session.prompt.read_back >= shown)
+    await asyncio.to_thread(fifo.write_text, "fed\n")
+    async with asyncio.timeout(BOUND_SECONDS):
+        record = await running.finished
+    assert (record.status, record.exit_code, record.note) == ("finished", 3, "")
 
 
 @pytest.mark.parametrize("backend", plugins.names("ai_session.backends"))

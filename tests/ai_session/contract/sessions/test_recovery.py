@@ -333,3 +333,25 @@ async def test_a_shell_that_was_asked_before_it_began_loses_no_output(manager: S
     running.quiet_end = session.log.end
     assert await wait.for_command(session, running, BOUND_SECONDS, until_input=False) == "finished"
     assert text_of(session, running.record) == "kept\n"
+
+
+async def test_a_fish_that_draws_its_prompt_does_not_count_as_reading(manager: SessionManager, home: Path) -> None:
+    """It has a thread then that polls for what the programs print that draw it."""
+    os.mkfifo(home / "fifo")
+    (home / ".config/fish").mkdir(parents=True)
+    (home / ".config/fish/config.fish").write_text("function fish_prompt; set -l x (cat ~/fifo); echo '> '; end")
+    session = await manager.create(request(shell="fish"))
+    process = session.process
+    assert process is not None
+    threads = Path(f"/proc/{process.pid}/task")
+    await asyncio.to_thread(spin, lambda: any("poll" in file.read_text() for file in threads.glob("*/wchan")))
+    session.prompt.learn()
+    holder = session.holder()
+    assert holder is not None
+    assert (process.prompt_known, holder.input_mode, session.evidence().reads) == (False, None, False)
+    with await asyncio.to_thread((home / "fifo").open, "w"):
+        (home / "fifo").unlink()
+        (home / "fifo").touch()
+    await asyncio.to_thread(spin, lambda: process.input_mode() == "raw")
+    session.prompt.learn()
+    assert session.evidence().at_prompt
