@@ -230,7 +230,7 @@ class Git:
             )
         top, git_dir, object_format, common = answer[: len(words)]
         *names, head, onto, _ = answer[len(words) :]
-        self._require_unchanged(directory, Path(top), Path(git_dir))
+        below = self._path_within(Path(top), directory, Path(git_dir))
         objects, index, exclude, shallow = (directory / name for name in names)
         if objects.is_symlink():
             raise WorkspaceUnusable(
@@ -241,7 +241,7 @@ class Git:
         known = {setting.name: setting.value.partition("\n")[0] for setting in configuration}
         return Repository(
             Path(top),
-            directory.resolve().relative_to(Path(top).resolve()),
+            below,
             Path(git_dir),
             directory / common,
             objects.resolve(),
@@ -327,8 +327,9 @@ class Git:
                 suggestion="check who replaced it, and make it a directory again",
             ) from None
 
-    def _require_unchanged(self, directory: Path, top: Path, git_dir: Path) -> None:
-        """Raise WorkspaceUnusable if settings move the repository's files elsewhere, or if it was replaced."""
+    def _path_within(self, top: Path, directory: Path, git_dir: Path) -> Path:
+        """Return the path of ``directory`` within the files of its repository, ``top``. Raises WorkspaceUnusable if
+        settings move these elsewhere, or if the repository was replaced."""
         real = directory.resolve()
         if top != next((one for one in (real, *real.parents) if os.path.lexists(one / ".git")), None):
             raise WorkspaceUnusable(
@@ -340,6 +341,7 @@ class Git:
             inside = _identity(os.stat(git_dir)) if git_dir.is_dir() else (0, 0)
             if self._repositories.setdefault(directory, inside) != inside:
                 raise _replaced_directory(git_dir)
+        return real.relative_to(top)
 
     def _require_same(self, path: Path, info: os.stat_result) -> None:
         if self._identities[path] not in (None, _identity(info)):
