@@ -40,7 +40,9 @@ args = { name = "work", working_directory = "${workspace}" }
 [[tasks.steps]]
 id = "beat"
 tool = "ai-session.execute_command"
-args = { session_id = "${steps.open.session_id}", command = "echo up >begun; while sleep 0.1; do date >>beat; done" }
+[tasks.steps.args]
+session_id = "${steps.open.session_id}"
+command = "echo up >begun; while sleep 0.1; do date >>beat; done; touch after"
 [[tasks.steps]]
 id = "wait"
 tool = "ai-session.read_output"
@@ -105,6 +107,7 @@ async def test_no_command_of_a_run_that_was_stopped_goes_on(swarm_home: SwarmHom
         assert (found.status, there) == (RunStatus.PAUSED, ["work ready"])
     else:
         assert there == []
+    assert not (swarm_home.project / "after").exists(), "the rest of the command line ran"
 
 
 def test_ctrl_c_leaves_no_command_running(swarm_home: SwarmHome) -> None:
@@ -120,6 +123,7 @@ def test_ctrl_c_leaves_no_command_running(swarm_home: SwarmHome) -> None:
         running.close()
     assert running.returncode == 130, said
     assert sessions(swarm_home) == ["work ready"], said
+    assert not (swarm_home.project / "after").exists(), "the rest of the command line ran"
 
 
 @pytest.mark.torture  # test_cli_run.py has it without terminals
