@@ -10,7 +10,7 @@ import json
 import math
 import re
 from collections.abc import Iterator
-from typing import Any, NoReturn
+from typing import Any, NoReturn, cast
 
 KEPT_BYTES = 4096
 """The size of either end of an overlong line that is stored: enough to find its id."""
@@ -144,6 +144,38 @@ def encode(message: Message, errors: str = "replace") -> bytes:
     Raises ValueError for values that JSON cannot represent, and for unpaired surrogates with ``errors="strict"``.
     """
     return ENCODER.encode(message).encode(errors=errors) + b"\n"
+
+
+def scrub(value: Any) -> Any:
+    """Return the value without lone surrogates, which the SDK refuses and on which clients hang."""
+    if isinstance(value, str):
+        if value.isascii():
+            return value
+        try:
+            value.encode()
+        except UnicodeEncodeError:
+            return value.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+        return value
+    if isinstance(value, dict):
+        pairs = cast(dict[Any, Any], value)
+        return {
+            # Most are ASCII, and each call of this function would take as long as all the rest.
+            name if name.__class__ is str and name.isascii() else scrub(name): (
+                item if item.__class__ is int or (item.__class__ is str and item.isascii()) else scrub(item)
+            )
+            for name, item in pairs.items()
+        }
+    if isinstance(value, (list, tuple)):
+        return [scrub(item) for item in value]  # pyright: ignore[reportUnknownVariableType]
+    return value
+
+
+def unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """An ``object_pairs_hook``. Raises ValueError for a duplicate key, whose other value would be lost."""
+    table = dict(pairs)
+    if len(table) != len(pairs):
+        raise ValueError("a JSON object has a duplicate key")
+    return table
 
 
 def _plain(problem: ValueError) -> str:

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from agentwire.errors import ConfigInvalid
+from agentwire.json_lines import unique_keys
 
 MOST_BYTES = {".json": 32 << 20, ".toml": 1 << 20}
 """The largest file that is read, by its suffix: a project may contain one that was made to keep its reader busy."""
@@ -132,21 +133,13 @@ def _parse(location: ConfigLocation, text: str) -> dict[str, Any]:
         return {}
     try:
         data: Any = (
-            tomllib.loads(text) if location.path.suffix == ".toml" else json.loads(text, object_pairs_hook=_unique_keys)
+            tomllib.loads(text) if location.path.suffix == ".toml" else json.loads(text, object_pairs_hook=unique_keys)
         )
     except (ValueError, RecursionError) as error:
         raise _not_valid(location, str(error)) from None
     if not isinstance(data, dict):
         raise _not_valid(location, "it is not a JSON object")
     return data  # pyright: ignore[reportUnknownVariableType]
-
-
-def _unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """Refuse duplicate keys, which would be lost when the file is written."""
-    table = dict(pairs)
-    if len(table) != len(pairs):
-        raise ValueError("a JSON object has a duplicate key")
-    return table
 
 
 def _not_valid(location: ConfigLocation, why: str) -> ConfigInvalid:

@@ -27,6 +27,12 @@ _IGNORED = frozenset(
 _WILD = frozenset("*?[\\")
 
 
+def parents(path: str) -> Iterator[str]:
+    """Yield the paths of the directories above ``path``, the nearest first, without the root."""
+    while path := path.rpartition("/")[0]:
+        yield path
+
+
 def fold(name: str) -> str:
     """Return ``name`` without what some file system ignores: case, width, invisible characters, final dots, spaces."""
     if not name.isascii():

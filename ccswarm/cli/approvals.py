@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from agentwire.cli.options import Argument, Option
 from agentwire.cli.output import remark, say, show_json
+from agentwire.system.user import user_name
 from agentwire.visible import visible
 from ccswarm.cli.output import Json, show_line
-from ccswarm.cli.parameters import Config, check_person, open_app, person
+from ccswarm.cli.parameters import Config, check_person, open_app
 from ccswarm.cli.reading import read_store
 from ccswarm.errors import RunNotFound, UsageInvalid
 from ccswarm.runs.events import task_of
@@ -176,7 +177,7 @@ def _answer(find: Find, answer: Answer, config: Path | None, as_json: bool) -> N
 async def _send(find: Find, answer: Answer, config: Path | None) -> tuple[dict[str, Any], list[str]]:
     async with open_app(config) as app:
         question = await find(app)
-        author = {"by": person(), "reason": answer.reason}
+        author = {"by": user_name(), "reason": answer.reason}
         if answer.scope:
             await app.swarm.agree(question, **author, scope=answer.scope)
         else:

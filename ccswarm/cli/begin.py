@@ -16,7 +16,8 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ccswarm.cli.parameters import check_person, load, open_app, peek, person, with_agents
+from agentwire.system.user import user_name
+from ccswarm.cli.parameters import check_person, load, open_app, peek, with_agents
 from ccswarm.errors import SwarmError, UsageInvalid
 
 if TYPE_CHECKING:
@@ -132,7 +133,7 @@ async def _start(request: StartRequest, name: str, digest: str, config: Path | N
     sources = planning.sources(loaded, plan)
     async with app.submitting(settings, files.state_directory()) as opened:
         begun = await opened.swarm.submit(
-            settings, app.new_run_id(), directory, sources, origin=Origin.PERSON, by=person()
+            settings, app.new_run_id(), directory, sources, origin=Origin.PERSON, by=user_name()
         )
     _carry_out(begun.id, config)
     return {"run": begun.id}

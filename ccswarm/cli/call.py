@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, Annotated, Any, cast
 import typer
 
 from agentwire.cli.output import EXIT_ERROR, EXIT_USAGE, leave, remark, show_json, to_person
+from agentwire.system.user import user_name
 from agentwire.visible import visible
 from ccswarm.cli.output import Json, show_text
-from ccswarm.cli.parameters import Config, check_person, load, person
+from ccswarm.cli.parameters import Config, check_person, load
 from ccswarm.errors import SwarmError, UsageInvalid
 
 if TYPE_CHECKING:
@@ -111,7 +112,7 @@ async def _call(
     try:
         toolbox = toolboxes.toolbox(ToolScope(agents, workspace_of(loaded)))
         given = _object(words) if _is_object(words) else _members(words, await _schema(toolbox, tool))
-        agreed = f"by {person()}" if yes else ""
+        agreed = f"by {user_name()}" if yes else ""
         request = CallRequest(
             "",
             "",

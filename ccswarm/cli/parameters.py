@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import pwd
 from collections.abc import AsyncGenerator, Iterable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -111,11 +109,3 @@ def check_person() -> None:
             "inside a session of ai-session a person's agreement or message is not accepted: an agent may work here",
             suggestion="run the same command in a terminal of your own",
         )
-
-
-def person() -> str:
-    """Return the user's name, for decisions of a person."""
-    try:
-        return pwd.getpwuid(os.getuid()).pw_name
-    except KeyError:
-        return f"uid {os.getuid()}"

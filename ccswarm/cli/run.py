@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 import typer
 
 from agentwire.cli.output import EXIT_INTERRUPTED, leave, remark, say, to_person
+from agentwire.system.user import user_name
 from ccswarm.cli.output import Json, show_json_line, show_line
-from ccswarm.cli.parameters import Config, LastRun, load, open_app, peek, person, project_of, with_agents
+from ccswarm.cli.parameters import Config, LastRun, load, open_app, peek, project_of, with_agents
 from ccswarm.cli.trust import agree, asker
 from ccswarm.errors import ConfigChanged
 from ccswarm.plan.origin import Origin
@@ -166,7 +167,7 @@ async def _submit(
         remark(f"warning: {warning}")
     if left := await end_old_terminals(opened, settings, directory):
         remark(f"{left} {'terminal is' if left == 1 else 'terminals are'} of finished runs closed")
-    return "", opened.swarm.submit(settings, new_run_id(), directory, sources, origin=Origin.PERSON, by=person())
+    return "", opened.swarm.submit(settings, new_run_id(), directory, sources, origin=Origin.PERSON, by=user_name())
 
 
 async def _resume(opened: App, text: str) -> tuple[str, Awaitable[Execution]]:
@@ -191,7 +192,7 @@ async def _queue(settings: Settings, directory: str, sources: list[str], as_json
 
     async with app.submitting(settings, files.state_directory()) as opened:
         started = await opened.swarm.submit(
-            settings, app.new_run_id(), directory, sources, origin=Origin.PERSON, by=person()
+            settings, app.new_run_id(), directory, sources, origin=Origin.PERSON, by=user_name()
         )
         _report_queued(started.id, as_json)
 

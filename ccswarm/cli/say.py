@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from agentwire.cli.options import Argument
 from agentwire.cli.output import remark, show_json
+from agentwire.system.user import user_name
 from agentwire.visible import visible
 from ccswarm.cli.output import Json
-from ccswarm.cli.parameters import Config, check_person, open_app, person
+from ccswarm.cli.parameters import Config, check_person, open_app
 from ccswarm.errors import UsageInvalid
 from ccswarm.runs.events import task_of
 from ccswarm.runs.status import MOST_TASKS, RUN, run_id_of, short
@@ -59,7 +60,7 @@ async def _send(whom: str, text: str, config: Path | None) -> dict[str, Any]:
 
         run_id = await run_id_of(opened.engine, run, opened.project)
         task = await _task(opened, run_id, path)
-        key, by = f"say_{secrets.token_hex(6)}", person()
+        key, by = f"say_{secrets.token_hex(6)}", user_name()
         journal = persons_journal(directory_of(opened.state_directory))
         try:
             journal.append("person.said", id=key, run=run_id, task=task.id, by=by, text=text)

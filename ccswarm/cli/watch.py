@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from agentwire.cli.output import EXIT_ERROR, EXIT_INTERRUPTED, remark, say, show_rows, to_person
 from agentwire.system.inherited_signals import is_ignored
+from agentwire.system.user import user_name
 from agentwire.visible import visible
 from ccswarm.cli.board import RunTable
 from ccswarm.cli.output import BY_STATUS, EXIT_BLOCKED, show_json_line, show_line, show_lines
-from ccswarm.cli.parameters import person
 from ccswarm.errors import AnsweredAlready, EngineUnavailable, RunNotFound, SwarmError, UsageInvalid
 from ccswarm.journal.files import directory_of
 from ccswarm.models import RunStatus
@@ -189,7 +189,7 @@ class Watch:
     async def _answer(self, question: Mapping[str, Any], approved: bool) -> None:
         with suppress(RunNotFound, AnsweredAlready, UsageInvalid):  # the view shows it in a moment
             task = str(question["task_id"])
-            await self._app.swarm.answer(str(question["id"]), approved=approved, by=person(), task_id=task)
+            await self._app.swarm.answer(str(question["id"]), approved=approved, by=user_name(), task_id=task)
 
     async def _changes(self, question: Mapping[str, Any]) -> list[Text]:
         """Return the changes that a person is asked to merge."""

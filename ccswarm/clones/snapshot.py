@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from agentwire.system.path_patterns import parents
 from ccswarm.clones.checkout import GITLINK
 from ccswarm.clones.git import Git, PrivateRepository
 from ccswarm.errors import WorkRefused
@@ -75,7 +76,7 @@ class Snapshot:
         self._base = commit
         self._counted = False
         self._compared = 0.0
-        self._folders = {parent for path in self._committed for parent in _parents(path)}
+        self._folders = {parent for path in self._committed for parent in parents(path)}
         self._bytes_left = most_bytes
 
     def write(self, base: str) -> str:
@@ -252,8 +253,3 @@ class Snapshot:
 
 def _is_cache(listing: Listing) -> bool:
     return any(entry.path.rpartition("/")[2] in MARKS_OF_CACHES for entry in listing.entries)
-
-
-def _parents(path: str) -> Iterable[str]:
-    while path := path.rpartition("/")[0]:
-        yield path

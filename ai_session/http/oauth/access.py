@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import pwd
 import stat
 import time
 from collections.abc import Callable, Mapping
@@ -21,6 +20,7 @@ from mcp.shared.auth import OAuthMetadata, ProtectedResourceMetadata
 from starlette.routing import Route, request_response
 from starlette.types import ASGIApp
 
+from agentwire.system.user import user_name
 from ai_session.config.settings import OauthSettings
 from ai_session.errors import ConfigInvalid
 from ai_session.gate.rate_limits import RateLimiter
@@ -162,18 +162,11 @@ def _authority(settings: OauthSettings, base_url: str, resource: str, dependenci
         issuer=base_url,
         resource=resource,
         lifetimes=lifetimes,
-        owner=_user(),
+        owner=user_name(),
         terminal_code=TerminalCode(dependencies.announce, time.monotonic),
         limits=RateLimiter(PER_MINUTE, dependencies.steady),
         event=dependencies.event,
     )
-
-
-def _user() -> str:
-    try:
-        return pwd.getpwuid(os.getuid()).pw_name
-    except KeyError:  # a container's user id may have no name
-        return f"uid-{os.getuid()}"
 
 
 def _authority_routes(authority: Authority, *, registration: bool, documents: bool) -> list[Route]:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
+from agentwire.system.path_patterns import parents
 from ai_session.sandbox.workspace.directory_cache import DirectoryTree, Inner
 from ai_session.sandbox.workspace.paths import absolute, join
 from ai_session.system.directory_events import ATTRIB, LISTED
@@ -38,7 +39,7 @@ class ClosedFiles:
                     found += [absolute(tree.root, path) for paths in tree.facts.values() for path in paths]
         # What is in a directory that has been closed meanwhile may still be known.
         whole = set(found)
-        return [path for path in found if whole.isdisjoint(_above(path))], unknown
+        return [path for path in found if whole.isdisjoint(parents(path))], unknown
 
     def watch(self) -> None:
         """Let the kernel report changes from now on, as far as it can, also those of only a mode."""
@@ -52,11 +53,6 @@ class ClosedFiles:
         with self._lock:
             for tree in self._trees:
                 tree.unwatch()
-
-
-def _above(path: str) -> Iterator[str]:
-    while path := path.rpartition("/")[0]:
-        yield path
 
 
 class _ClosedReader:

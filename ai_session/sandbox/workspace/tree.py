@@ -15,7 +15,7 @@ from enum import Enum
 from itertools import islice
 from typing import Literal
 
-from agentwire.system.path_patterns import Patterns, fold, patterns
+from agentwire.system.path_patterns import Patterns, fold, parents, patterns
 from agentwire.system.protected_names import GIT
 from ai_session.sandbox.workspace.directory_cache import DirectoryTree, Inner
 from ai_session.sandbox.workspace.git_index import gitlinks
@@ -123,7 +123,7 @@ class WorkspaceReader:
     @led.setter
     def led(self, led: Led) -> None:
         self._led = led
-        self._ways = frozenset(outer for path in led.named for outer in _outer(path))
+        self._ways = frozenset(outer for path in led.named for outer in parents(path))
         self._last_names = frozenset(path.rpartition("/")[2] for path in led.named | self._ways)
         self._plain_names.clear()
 
@@ -370,12 +370,6 @@ def _further(name: str, state: State) -> tuple[Inner[State], ...]:
         further = name.startswith(SKIPPED_FURTHER[0]) or name in SKIPPED_FURTHER
         return (Inner(name, State.SKIPPED_FURTHER if further else State.SKIPPED_LAST, late=True),)
     return (Inner(name, State.SKIPPED_LAST, late=True),) if state is State.SKIPPED_FURTHER else ()
-
-
-def _outer(path: str) -> Iterator[str]:
-    """Yield the directories above a path, without the root."""
-    while path := path.rpartition("/")[0]:
-        yield path
 
 
 def _is_directory(entry: os.DirEntry[str]) -> bool:

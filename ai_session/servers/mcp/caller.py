@@ -5,8 +5,9 @@ from __future__ import annotations
 import secrets
 from collections.abc import Awaitable, Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Protocol, cast
+from typing import TYPE_CHECKING, Any, Protocol
 
+from agentwire.json_lines import scrub
 from ai_session.models import Principal, ToolCall, ToolResult
 from ai_session.servers.base import call_gate
 from ai_session.servers.mcp.trace import RequestContext, trace_of
@@ -104,27 +105,3 @@ def claim(ctx: RequestContext, name: str) -> str:
     meta: Any = (ctx.params or {}).get("_meta")
     value: Any = meta.get(name) if isinstance(meta, dict) else None  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
     return scrub(value) if isinstance(value, str) and len(value) <= CLAIM_CHARS else ""
-
-
-def scrub(value: Any) -> Any:
-    """Return the value without lone surrogates, which the SDK refuses and on which clients hang."""
-    if isinstance(value, str):
-        if value.isascii():
-            return value
-        try:
-            value.encode()
-        except UnicodeEncodeError:
-            return value.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
-        return value
-    if isinstance(value, dict):
-        pairs = cast(dict[Any, Any], value)
-        return {
-            # Most are ASCII, and each call of this function would take as long as all the rest.
-            name if name.__class__ is str and name.isascii() else scrub(name): (
-                item if item.__class__ is int or (item.__class__ is str and item.isascii()) else scrub(item)
-            )
-            for name, item in pairs.items()
-        }
-    if isinstance(value, (list, tuple)):
-        return [scrub(item) for item in value]  # pyright: ignore[reportUnknownVariableType]
-    return value

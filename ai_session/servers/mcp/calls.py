@@ -6,13 +6,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from agentwire.json_lines import Message
+from agentwire.json_lines import Message, scrub
 from agentwire.mcp.first_answers import ENVELOPE_CAPABILITIES, ENVELOPE_CLIENT, ENVELOPE_VERSION, MODERN_VERSION
 from ai_session import __version__
 from ai_session.errors import UnknownTool
 from ai_session.models import Answer, Question, ToolCall, ToolResult
 from ai_session.servers.mcp import apps
-from ai_session.servers.mcp.caller import Caller, call_of, scrub
+from ai_session.servers.mcp.caller import Caller, call_of
 
 if TYPE_CHECKING:
     from ai_session.gate.api import Asker

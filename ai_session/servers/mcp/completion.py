@@ -8,7 +8,7 @@ from mcp.server.lowlevel import Server
 from mcp.shared.exceptions import MCPError
 from mcp_types import INVALID_PARAMS, CompleteRequestParams, CompleteResult, Completion, PromptReference
 
-from ai_session.servers.mcp.caller import scrub
+from agentwire.json_lines import scrub
 from ai_session.servers.mcp.gate_calls import Context, Missing, call_tool
 from ai_session.servers.mcp.prompts import PROMPTS
 from ai_session.servers.mcp.uris import TEMPLATES, is_session

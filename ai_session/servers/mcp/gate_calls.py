@@ -10,9 +10,10 @@ from mcp.shared.exceptions import MCPError
 from mcp_types import INTERNAL_ERROR, INVALID_PARAMS, INVALID_REQUEST
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
+from agentwire.json_lines import scrub
 from ai_session.errors import AiSessionError, CommandNotFound, SessionNotFound, UnknownTool
 from ai_session.models import Answer, ToolResult
-from ai_session.servers.mcp.caller import call_of, caller_of, scrub
+from ai_session.servers.mcp.caller import call_of, caller_of
 
 if TYPE_CHECKING:
     from ai_session.gate.api import Asker

@@ -23,7 +23,7 @@ from mcp_types import (
     TextContent,
 )
 
-from ai_session.servers.mcp.caller import scrub
+from agentwire.json_lines import scrub
 from ai_session.servers.mcp.gate_calls import Context, Missing, call_tool
 from ai_session.servers.mcp.resources import STATIC_MS, contents, read
 from ai_session.servers.mcp.tools import no_cursor

@@ -24,9 +24,10 @@ from mcp_types import (
     TextResourceContents,
 )
 
+from agentwire.json_lines import scrub
 from ai_session.models import ToolResult
 from ai_session.servers.mcp import apps
-from ai_session.servers.mcp.caller import caller_of, scrub
+from ai_session.servers.mcp.caller import caller_of
 from ai_session.servers.mcp.calls import CALL_ID
 from ai_session.servers.mcp.elicitation import asker_of, returned, to_be_answered
 from ai_session.servers.mcp.gate_calls import Context, call_tool, missing

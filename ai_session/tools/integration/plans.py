@@ -9,6 +9,7 @@ from dataclasses import replace
 from functools import cached_property
 from typing import Any, cast
 
+from agentwire.json_lines import unique_keys
 from ai_session.config.config import read_toml
 from ai_session.errors import InvalidArguments
 from ai_session.tools.integration.frameworks import Framework
@@ -200,7 +201,7 @@ def syntax_of(path: str, text: str) -> str:
         if ending == "py" and len(text) <= fastapi.MAX_PARSED_CHARS:
             ast.parse(text)
         elif ending == "json":
-            json.loads(text.removeprefix("\ufeff"), object_pairs_hook=_once)
+            json.loads(text.removeprefix("\ufeff"), object_pairs_hook=unique_keys)
         elif ending == "toml":
             read_toml(text)
         elif ending in SCRIPT:
@@ -210,13 +211,6 @@ def syntax_of(path: str, text: str) -> str:
     except (RecursionError, MemoryError):
         return "nested too deeply to be read"
     return ""
-
-
-def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    table = dict(pairs)
-    if len(table) != len(pairs):
-        raise ValueError("a JSON object has a duplicate key")
-    return table
 
 
 def read_edit(row: object) -> Edit:

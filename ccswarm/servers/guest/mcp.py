@@ -23,6 +23,7 @@ from mcp_types import (
     jsonrpc_message_adapter,
 )
 
+from agentwire.json_lines import scrub
 from ccswarm import __version__
 from ccswarm.bridge.bridge import AWAIT_CALL, FINISH, INSTRUCTIONS, ToolBridge
 from ccswarm.models import CallOutcome, ToolInfo
@@ -196,16 +197,5 @@ def _result_from_outcome(outcome: CallOutcome) -> CallToolResult:
 
 
 def _result(text: str, structured: dict[str, Any] | None = None, *, failed: bool = False) -> CallToolResult:
-    content: list[Any] = [TextContent(type="text", text=_sendable(text))]
-    return CallToolResult(content=content, structured_content=_sendable(structured), is_error=failed)
-
-
-def _sendable(value: Any) -> Any:
-    """Replace unpaired surrogates, which cannot be sent."""
-    if isinstance(value, str):
-        return value if value.isascii() else value.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
-    if isinstance(value, dict):
-        return {_sendable(name): _sendable(one) for name, one in value.items()}  # pyright: ignore[reportUnknownVariableType]
-    if isinstance(value, (list, tuple)):
-        return [_sendable(one) for one in value]  # pyright: ignore[reportUnknownVariableType]
-    return value
+    content: list[Any] = [TextContent(type="text", text=scrub(text))]
+    return CallToolResult(content=content, structured_content=scrub(structured), is_error=failed)

@@ -43,6 +43,7 @@ from mcp_types import (
 )
 
 from agentwire import plugins
+from agentwire.json_lines import scrub
 from ccswarm import __version__
 from ccswarm.errors import CallerError, SwarmError
 from ccswarm.servers.mcp import prompts, resources
@@ -216,17 +217,6 @@ async def listen(ctx: Context, params: SubscriptionsListenRequestParams) -> Subs
     """Stream changes until the client cancels the request."""
     with ctx.lifespan_context.watchers.watch(map(str, params.notifications.resource_subscriptions or ())):
         return await LISTEN(ctx, params)
-
-
-def scrub(value: Any) -> Any:
-    """Return the value without unpaired surrogates, which the SDK refuses and clients hang on."""
-    if isinstance(value, str):
-        return value if value.isascii() else value.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
-    if isinstance(value, dict):
-        return {scrub(name): scrub(item) for name, item in value.items()}  # pyright: ignore[reportUnknownVariableType]
-    if isinstance(value, (list, tuple)):
-        return [scrub(item) for item in value]  # pyright: ignore[reportUnknownVariableType]
-    return value
 
 
 def _server() -> Server[Any]:

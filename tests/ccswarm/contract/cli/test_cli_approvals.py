@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from ccswarm.cli.parameters import person
+from agentwire.system.user import user_name
 from ccswarm.config import config
 from ccswarm.models import Execution
 from ccswarm.runs.app import new_run_id, submitting
@@ -96,13 +96,13 @@ def refused(verbs: Verbs, number: str, run: str) -> None:
         f"next: no worker is carrying it out: ccswarm resume {run}, or ccswarm worker",
     ]
     [question] = verbs.json("approvals")["approvals"]
-    assert question["answer"] == {"approved": False, "by": person(), "reason": "not on my machine"}
+    assert question["answer"] == {"approved": False, "by": user_name(), "reason": "not on my machine"}
     said = verbs.run("approvals")
-    waits = f"    answered: {person()} refused; it waits for a worker: ccswarm resume {run}"
+    waits = f"    answered: {user_name()} refused; it waits for a worker: ccswarm resume {run}"
     assert said.out.splitlines()[-1] == waits
     said = verbs.run("approve", number, code=1)
     assert said.err.splitlines() == [
-        f"error answered_already: {number} has already been answered: {person()} refused: not on my machine",
+        f"error answered_already: {number} has already been answered: {user_name()} refused: not on my machine",
         "next: ccswarm approvals",
     ]
     assert verbs.json("approve", number, code=1)["error"]["code"] == "answered_already"

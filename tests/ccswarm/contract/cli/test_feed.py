@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from ccswarm.cli.parameters import person
+from agentwire.system.user import user_name
 from tests.ccswarm.contract.cli.test_cli_merge import CONFIG, WRITE, Project
 from tests.ccswarm.support.feed_client import Feed, feed
 from tests.ccswarm.support.runs import BASE, HELD, RunVerbs, step, task
@@ -144,7 +144,7 @@ def test_a_run_is_checked_and_begun_and_goes_on_by_itself(home: Path) -> None:
 
         run = run_feed.ask("start", digest=shown["digest"], name="first")["run"]
         found = over(run_feed, run, "succeeded")
-        assert (found["name"], found["begun_by"]) == ("first", person())
+        assert (found["name"], found["begun_by"]) == ("first", user_name())
 
         verbs.file.write_text(verbs.file.read_text().replace('text = "say"', 'text = "more"'))
         changed = run_feed.ask("check")

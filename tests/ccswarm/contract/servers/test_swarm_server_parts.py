@@ -10,11 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentwire.json_lines import LineReader, Refused, encode, parse
+from agentwire.json_lines import LineReader, Refused, encode, parse, scrub
 from ccswarm.errors import InvalidArguments
 from ccswarm.models import Execution, RunStatus
 from ccswarm.runs.events import RunEvent
-from ccswarm.servers.mcp.handlers import scrub
 from ccswarm.servers.mcp.toolsets.swarm.answers import Carriers, page_answer, shortened
 from ccswarm.servers.mcp.toolsets.swarm.calls import _placed as placed  # pyright: ignore[reportPrivateUsage]
 from ccswarm.servers.mcp.toolsets.swarm.cursor import Position
