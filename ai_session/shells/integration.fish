@@ -133,8 +133,10 @@ end
 
 # The keys run code and not functions, which a command could remove before its end is known. The first clears the line,
 # because the command mode of vi would take the trigger for commands; the second reports whether this is the prompt,
-# because a command that reads has the line editor, too.
-set -g __ais_clear "commandline ''; string match -q '*vi*' -- \"\$fish_key_bindings\"; and set fish_bind_mode insert"
+# because a command that reads has the line editor, too. Another fish of the person may have chosen other key bindings,
+# which this one need not have loaded: a mode that these do not have would drop all that is typed.
+set -g __ais_vi "string match -qr 'vi|hybrid' -- \"\$__fish_active_key_bindings\""
+set -g __ais_clear "commandline ''; $__ais_vi; and set fish_bind_mode insert"
 set -g __ais_ask "test (status current-command) = fish; and builtin printf '\e]7777;@N@;%s\a' 'Q;p' B >/dev/tty"
 
 # The terminal is in the line editor's mode here already.

@@ -85,6 +85,7 @@ OF_SHELL: dict[str, tuple[Lost, ...]] = {
         Lost("functions -e __ais_e", None, alike=True),
         Lost("functions -e (functions -a)", None),
         Lost("ulimit -Sn 5"),
+        Lost("functions -e __fish_reload_key_bindings; set -g fish_key_bindings fish_vi_key_bindings"),
     ),
     "mksh": (
         Lost("ulimit -Sn 3; (exit 5)", 5, alike=True),
