@@ -13,6 +13,7 @@
     │   ├── BudgetExhausted      budget_exhausted
     │   ├── MessageForbidden     message_forbidden
     │   ├── RunNotFound          run_not_found
+    │   ├── QuestionNotFound     question_not_found
     │   └── Conflict             conflict
     │       └── WorkRefused      work_refused
     └── OperatorError            the machine, a server or the configuration must change
@@ -105,6 +106,12 @@ class RunNotFound(CallerError, LookupError):
     """No run has that id."""
 
     code = "run_not_found"
+
+
+class QuestionNotFound(CallerError, LookupError):
+    """No question with that id waits for an answer."""
+
+    code = "question_not_found"
 
 
 class Conflict(CallerError):

@@ -8,9 +8,6 @@ from typing import Any
 
 import typer
 
-BRACES = str.maketrans("", "", "{}")
-"""The braces around required arguments; optional ones are marked by square brackets."""
-
 
 @dataclass(frozen=True)
 class Verb:
@@ -67,7 +64,7 @@ def _read(command: Any, words: tuple[str, ...], parent: Any) -> Verb:
     shown = [param for param in command.params if not getattr(param, "hidden", False)]
     return Verb(
         words=words,
-        usage=f"{' '.join(words)} {pieces.translate(BRACES)}".strip(),
+        usage=f"{' '.join(words)} {pieces}".strip(),
         text=_paragraphs(command.help or ""),
         arguments=_records(shown, "argument", context),
         options=_records(shown, "option", context),

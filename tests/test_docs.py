@@ -45,6 +45,15 @@ def test_a_walk_leads_through_functions_that_are_there_and_back_to_none(package:
             body = found[0].body
 
 
+def test_the_round_trip_of_a_command_is_the_same_on_every_page() -> None:
+    said = re.search(r"command \| (\S+) ms \(pty\), (\S+) ms \(tmux\)", (ROOT / "README.md").read_text())
+    page = (ROOT / "docs/explanation/performance.md").read_text()
+    measured = re.search(r"command on pty \| (\S+) ms \|.*\n\| the same on tmux \| (\S+) ms", page)
+    assert said is not None
+    assert measured is not None
+    assert said.groups() == measured.groups()
+
+
 PLACEHOLDER = re.compile(r"\b(?:PACKAGE|FOLDER)\b")
 """Stands for any folder in a name."""
 

@@ -62,6 +62,16 @@ def test_pages_name_verbs_and_options_that_there_are() -> None:
     assert wrong == []
 
 
+def test_a_value_is_named_by_a_word_in_capitals_or_by_all_that_it_can_be() -> None:
+    """Not by its type, as in ``--host <str>``."""
+    leaves = [leaf for program in command_tree.programs() for leaf in program.verb.leaves()]
+    shown = {name for leaf in leaves for name, _ in (*leaf.arguments, *leaf.options)}
+    values = {value for name in shown for value in re.split(r"-[-\w]+,?", name)[-1:] if value.strip()}
+    assert len(values) > 30
+    assert [value for value in values if not re.fullmatch(r"[^a-z<>{}]+|<\w+(\|\w+)+>", value.strip())] == []
+    assert [leaf.usage for leaf in leaves if re.search(r"[<{]|\[[a-z]", leaf.usage)] == []
+
+
 def test_every_page_is_in_the_menu() -> None:
     """The links and anchors of pages: test_docs.py; all that the site is built of: the tests below."""
     menu = re.findall(r"(\S+\.md)$", (ROOT / "mkdocs.yml").read_text().partition("\nnav:\n")[2], re.MULTILINE)

@@ -77,9 +77,11 @@ def _missing(param: Any, path: Sequence[str], ctx: Any) -> tuple[str, str]:
         first, *others = (param.help or "").split(", ")
         more = f", or another of: {', '.join(others)}" if others else ""
         return f"{param.opts[0]} is missing", f"{verb} {param.opts[0]} {first}{more}"
-    pieces = [piece.strip("{}") for piece in ctx.command.collect_usage_pieces(ctx)[1:]]
-    name = param.make_metavar(ctx).strip("{}").removesuffix("...")
-    return f"{name} is missing", f"{verb} {' '.join(pieces)}; {verb} --help says more"
+    name = param.make_metavar(ctx).removesuffix("...")
+    return (
+        f"{name} is missing",
+        f"{verb} {' '.join(ctx.command.collect_usage_pieces(ctx)[1:])}; {verb} --help says more",
+    )
 
 
 def _replaced(words: Sequence[str], wrong: str, right: str) -> list[str]:

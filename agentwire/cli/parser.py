@@ -5,10 +5,13 @@ from __future__ import annotations
 import inspect
 import math
 from collections.abc import Callable
+from copy import copy
+from pathlib import Path
 from typing import Annotated, Any, get_args
 
 import typer
-from typer.core import TyperGroup
+from typer.core import TyperCommand, TyperGroup
+from typer.models import ArgumentInfo, OptionInfo
 
 from agentwire.cli.options import Argument, Group, Option
 from agentwire.cli.output import write_bytes
@@ -56,7 +59,7 @@ def add(app: typer.Typer, name: str, verb: Any) -> None:
     if isinstance(verb, typer.Typer):
         app.add_typer(verb, name=name, no_args_is_help=True)
     else:
-        app.command(name)(for_typer(verb))
+        app.command(name, cls=_Verb)(for_typer(verb))
 
 
 def for_typer(verb: Callable[..., None]) -> Callable[..., None]:
@@ -70,15 +73,21 @@ def for_typer(verb: Callable[..., None]) -> Callable[..., None]:
                 raise typer.BadParameter(f"{value} is not a finite number.", param_hint=hint)
         verb(**given)
 
-    translated = [each.replace(annotation=_translated(each.annotation)) for each in signature.parameters.values()]
+    translated = [each.replace(annotation=_translated(each)) for each in signature.parameters.values()]
     run.__doc__ = verb.__doc__
     run.__annotations__ = {each.name: each.annotation for each in translated}
     run.__signature__ = signature.replace(parameters=translated)  # pyright: ignore[reportFunctionMemberAccess]
     return run
 
 
-def _translated(annotation: Any) -> Any:
-    match get_args(annotation):
+class _Verb(TyperCommand):
+    def collect_usage_pieces(self, ctx: Any) -> list[str]:
+        """Return the words of the usage; only brackets around a word have a meaning: it may be left out."""
+        return [piece.strip("{}") for piece in super().collect_usage_pieces(ctx)]
+
+
+def _translated(parameter: inspect.Parameter) -> Any:
+    match get_args(parameter.annotation):
         case [kind, Argument(help=text, metavar=metavar, complete=complete, show_default=shown)]:
             info = typer.Argument(help=text, metavar=metavar, autocompletion=complete, show_default=shown)
         case [
@@ -88,6 +97,19 @@ def _translated(annotation: Any) -> Any:
             info = typer.Option(
                 *names, help=text, metavar=metavar, min=least, autocompletion=complete, show_default=shown
             )
+        case [kind, ArgumentInfo() | OptionInfo() as given]:
+            info = copy(given)
         case _:
-            return annotation
+            kind, info = parameter.annotation, typer.Argument()
+    info.metavar = info.metavar or _metavar(kind, parameter.name)
     return Annotated[kind, info]
+
+
+def _metavar(kind: Any, name: str) -> str | None:
+    """Return the word for a value in help; None where help lists the values."""
+    types = {inner for each in get_args(kind) or [kind] for inner in get_args(each) or [each]}
+    if types & {int, float}:
+        return "SECONDS" if name.endswith(("seconds", "timeout")) else "N"
+    if Path in types:
+        return "PATH"
+    return name.split("_")[-1].upper() if str in types else None

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from agentwire.cli.options import Argument, Group, Json, Option
 from agentwire.cli.output import EXIT_ERROR, Leave, leave, remark, say, show_facts, show_json, show_rows, write_bytes
 from agentwire.cli.refusals import describe
+from agentwire.counts import counted
 from agentwire.system import whole_files
 from ai_session.cli.output import EXIT_NOT_FOUND, report
 from ai_session.errors import AiSessionError, AuditBroken, InvalidArguments
@@ -141,7 +142,8 @@ def _log(directory: Path | None, as_json: bool, remembered: Anchor | None = None
     )
     if remembered:
         error = AuditBroken(
-            f"the log in {candidates[0]} is gone; it had {remembered.seq} records", suggestion=_removal_hint()
+            f"the log in {candidates[0]} is gone; it had {counted(remembered.seq, 'record')}",
+            suggestion=_removal_hint(),
         )
     raise Leave(report(error, as_json=as_json, exit_code=EXIT_ERROR if remembered else EXIT_NOT_FOUND))
 

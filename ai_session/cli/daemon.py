@@ -9,6 +9,7 @@ from typing import Annotated, Any
 
 from agentwire.cli.options import Group, Json, Option
 from agentwire.cli.output import EXIT_ERROR, confirm, leave, remark, say, show_facts, show_json
+from agentwire.counts import counted
 from ai_session import __version__
 from ai_session.cli.sessions import sessions
 from ai_session.client.connection import END_SECONDS, ControlClient, connect
@@ -59,7 +60,7 @@ def stop(
         if not keep:
             with suppress(AiSessionError):  # a daemon that cannot start because of its configuration can be ended, too
                 names = [row["name"] for row in sessions(client)]
-        if names and not yes and not confirm(f"End {len(names)} sessions: {', '.join(names)}?"):
+        if names and not yes and not confirm(f"End {counted(len(names), 'session')}: {', '.join(names)}?"):
             leave(EXIT_ERROR)
         end(client, sessions_too=not keep)
     show_stopped(names, as_json)

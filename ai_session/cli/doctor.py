@@ -17,6 +17,7 @@ from typing import Any, Literal
 
 from agentwire.cli.options import Json
 from agentwire.cli.output import EXIT_ERROR, leave, say, show_json, show_rows
+from agentwire.counts import counted
 from ai_session import __version__
 from ai_session.client.connection import connect
 from ai_session.errors import AiSessionError, DaemonUnavailable
@@ -290,7 +291,7 @@ def policy() -> Iterator[Finding]:
 
     found = in_force()
     mode, configured = found["mode"], found["configured_mode"]
-    detail = f"mode {mode}, {len(found['rules'])} rules"
+    detail = f"mode {mode}, {counted(len(found['rules']), 'rule')}"
     if found["file_differs"]:
         yield Finding("policy", "warn", f"{detail}; the file has changed since", "ai-session daemon restart")
     elif mode != configured:
@@ -320,9 +321,8 @@ def handshake() -> Iterator[Finding]:
         first = time.monotonic() - started
         tools = server.ask("tools/list", {}).get("tools", [])
         whole = time.monotonic() - started
-    detail = (
-        f"{answer['protocolVersion']}, first answer {first * 1000:.0f} ms, {len(tools)} tools {whole * 1000:.0f} ms"
-    )
+    listed = f"{counted(len(tools), 'tool')} {whole * 1000:.0f} ms"
+    detail = f"{answer['protocolVersion']}, first answer {first * 1000:.0f} ms, {listed}"
     if not tools:
         yield Finding("mcp", "fail", detail + ": no tools", "see daemon.log")
     elif first > SLOW_SECONDS:

@@ -22,7 +22,7 @@ app = Group(
 )
 user = Group("Add a person who may sign in.")
 users = Group("List or remove people who may sign in.")
-client = Group("Add a machine that has a secret.")
+client = Group("Add a program that has a secret.")
 clients = Group("List or remove programs that may ask for tokens.")
 tokens = Group("List or revoke what people granted to programs.")
 for name, group in {"user": user, "client": client, "users": users, "clients": clients, "tokens": tokens}.items():
@@ -100,7 +100,7 @@ def revoke_user(name: str, as_json: Json = False) -> None:
 
 @clients.command("list")
 def list_clients(as_json: Json = False) -> None:
-    """Show the programs that registered, and the machines. Those named by a URL are not stored; see tokens."""
+    """Show the programs that registered or were added. Those named by a URL are not stored; see tokens."""
     from ai_session.http.oauth import clients as oauth_clients
 
     columns = ("client_id", "name", "kind", "scopes", "created_at", "used_at")
@@ -109,7 +109,7 @@ def list_clients(as_json: Json = False) -> None:
 
 @clients.command("revoke")
 def revoke_client(
-    name: Annotated[str, Argument(metavar="CLIENT", help="Its id (or URL), or a machine's name.")],
+    name: Annotated[str, Argument(metavar="CLIENT", help="Its id (or URL), or the name it was added with.")],
     as_json: Json = False,
 ) -> None:
     """Forget a program, and end all that was granted to it."""

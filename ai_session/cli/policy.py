@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from agentwire.cli.options import Argument, Group, Json, Option
 from agentwire.cli.output import remark, say, show_facts, show_json, show_rows
+from agentwire.counts import counted
 from ai_session.cli.output import write_text
 from ai_session.cli.signing import Act, request
 from ai_session.client.connection import connect
@@ -100,7 +101,7 @@ def check(file: File = None, as_json: Json = False) -> None:
     if as_json:
         show_json({**facts, "policy_sha256": policy.digest})
     else:
-        say(f"{path} is valid: mode {policy.mode}, {len(tables)} rules, {examples} examples.")
+        say(f"{path} is valid: mode {policy.mode}, {counted(len(tables), 'rule')}, {counted(examples, 'example')}.")
         for rule in policy.rules:
             if rule.table.decision == "allow" and rule.table.commands:
                 say(f"{rule.id}: outside a box it does not apply where a box may write what the commands read.")

@@ -10,6 +10,7 @@ from typing import Annotated, Any
 
 from agentwire.cli.options import Argument, Json, Option
 from agentwire.cli.output import confirm, leave, remark, say, show_facts, show_json, show_rows, when
+from agentwire.counts import counted
 from ai_session.cli.output import report
 from ai_session.client.connection import ControlClient, connect
 from ai_session.errors import AiSessionError, InvalidArguments
@@ -227,7 +228,7 @@ def kill(
         found = [] if names else matching()
         listed = ", ".join(row["name"] for row in found)
         if found and not yes:
-            if not confirm(f"End {len(found)} sessions: {listed}?"):
+            if not confirm(f"End {counted(len(found), 'session')}: {listed}?"):
                 leave(1)
             present = {row["session_id"] for row in matching()}
             found = [row for row in found if row["session_id"] in present]

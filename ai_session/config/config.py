@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from agentwire.system import program_path
+from agentwire.validation import requirement
 from ai_session.errors import ConfigInvalid, RuntimeDirectoryUnsafe
 
 if TYPE_CHECKING:
@@ -282,7 +283,7 @@ def _config_invalid(error: ValidationError, origins: Mapping[str, str]) -> Confi
             message = "is not a setting"
             suggestions.append(f"did you mean {near[0]}?")
         else:
-            message = MESSAGES.get(item["type"]) or item["msg"][0].lower() + item["msg"][1:]
+            message = MESSAGES.get(item["type"]) or requirement(item)
         problems.append(f"{where}: {message}" + (f" (from {origin})" if origin else ""))
     suggestions.append("ai-session config show --defaults lists every setting")
     return ConfigInvalid("; ".join(problems), suggestion=" ".join(dict.fromkeys(suggestions)))

@@ -393,7 +393,7 @@ class TelemetrySettings(Section):
     endpoint: str = Field(default="", description="Collector for OTLP over HTTP: http://localhost:4318.")
     traces_endpoint: str = Field(default="", description="Full endpoint for traces instead; `none` turns them off.")
     metrics_endpoint: str = Field(default="", description="Full endpoint for metrics instead; `none` turns them off.")
-    protocol: str = Field(default="http/protobuf", description="Protocol of the export; the only one supported.")
+    protocol: str = Field(default="http/protobuf", description="Only `http/protobuf`; else nothing is exported.")
     headers: dict[str, str] = Field(
         default_factory=dict[str, str], description="Headers of each export request, such as an API key."
     )

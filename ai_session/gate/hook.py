@@ -18,6 +18,7 @@ from typing import IO, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
+from agentwire.validation import requirements
 from ai_session.errors import HookFailed
 from ai_session.gate.policy.policy import Decision, HookProgram, stricter
 from ai_session.gate.policy.rules import pieces
@@ -94,8 +95,7 @@ class Hooks:
         try:
             return Answer.model_validate(json.loads(data, object_pairs_hook=_unique_keys))
         except ValidationError as error:
-            what = "; ".join(f"{'.'.join(map(str, item['loc']))} {item['msg']}".strip() for item in error.errors())
-            raise _failed(program, f"its answer is not valid: {what[:200]}") from None
+            raise _failed(program, f"its answer is not valid: {requirements(error.errors())[:200]}") from None
         except (ValueError, RecursionError) as error:
             raise _failed(program, f"its answer is not valid: {str(error)[:200]}") from None
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import difflib
 import errno
-import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 from pydantic import ValidationError
 
+from agentwire.validation import requirement, requirements
 from ai_session.errors import InvalidArguments, StorageFull, TerminalsExhausted, UnknownTool
 from ai_session.models import ToolResult
 from ai_session.sandbox.workspace.notices import Notice
@@ -18,7 +18,6 @@ from ai_session.sandbox.workspace.words import sentence
 from ai_session.system.turns import Steps
 from ai_session.tools.base import Arguments, Tool
 
-SHOULD = re.compile(r"^(Input|String|List|Dictionary|Value) should ")
 MOST_NOTICES = 50
 """The most notices in one result."""
 REFUSED = ("system_error", "run: ai-session doctor")
@@ -28,8 +27,6 @@ REFUSALS = dict.fromkeys((errno.EMFILE, errno.ENFILE, errno.EAGAIN, errno.ENOMEM
     (errno.ENOSPC, errno.EDQUOT, errno.EFBIG), FULL
 )
 """The code and suggestion for errors of the system, by number."""
-
-TOO_FEW, EMPTY = " at least 1 ", "is empty"
 
 
 def validate(tool: Tool, given: Mapping[str, Any]) -> tuple[Arguments, str]:
@@ -44,30 +41,13 @@ def validate(tool: Tool, given: Mapping[str, Any]) -> tuple[Arguments, str]:
     try:
         return tool.arguments.model_validate({k: v for k, v in given.items() if v is not None}), note
     except ValidationError as error:
-        problems = "; ".join(
-            f"{'.'.join(str(p) for p in e['loc']) or 'arguments'}: {_plain_message(e['msg'])}"
-            for e in error.errors(include_input=False, include_url=False)
-        )
+        problems = error.errors(include_input=False, include_url=False)
         wanted = ", ".join(n + ("" if f.is_required() else "?") for n, f in known.items())
         raise InvalidArguments(
-            f"{tool.name}: {problems}" + (f"; {note}" if note else ""),
+            f"{tool.name}: {requirements(problems, 'arguments')}" + (f"; {note}" if note else ""),
             suggestion=f"arguments: {wanted}",
-            fields={str(e["loc"][0]): in_words(e["msg"]) for e in error.errors(include_input=False) if e["loc"]},
+            fields={str(one["loc"][0]): requirement(one) for one in problems if one["loc"]},
         ) from None
-
-
-def _plain_message(problem: str) -> str:
-    return EMPTY if TOO_FEW in problem else problem.removeprefix("Value error, ")
-
-
-def in_words(problem: str) -> str:
-    """Return pydantic's message in words for a person who gave no type: ``must be greater than 2``."""
-    problem = problem.removeprefix("Value error, ")
-    if problem == "Field required":
-        return "is missing"
-    if TOO_FEW in problem:
-        return EMPTY
-    return SHOULD.sub("must ", problem).replace("a valid string", "a text").replace("a valid integer", "a whole number")
 
 
 def unknown_tool(name: str, tools: Collection[str]) -> UnknownTool:

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from agentwire import plugins
+from agentwire.counts import counted
 from ai_session.backends.base import Backend, Terminal
 from ai_session.errors import (
     AiSessionError,
@@ -214,7 +215,7 @@ class SessionManager:
         most = self.defaults.max_sessions
         if len(self._names) >= most:
             raise LimitReached(
-                f"{len(self._names)} sessions exist, which is the limit",
+                f"the limit of {counted(len(self._names), 'session')} is reached",
                 suggestion="close one that is not needed, with close_session; session.max_sessions in the configuration"
                 " sets the limit",
             )
@@ -224,7 +225,7 @@ class SessionManager:
             count = sum(whose in widening(owner) for owner, _ in self._names)
             if count >= most:
                 raise LimitReached(
-                    f"{count} sessions belong to {whose or 'this user'}, the limit for one owner",
+                    f"{whose or 'this user'} has {counted(count, 'session')}, the limit for one owner",
                     suggestion="close one that is not needed, with close_session; session.max_sessions_per_owner in the"
                     " configuration sets the limit",
                 )

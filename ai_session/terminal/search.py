@@ -16,6 +16,8 @@ import re2  # pyright: ignore[reportMissingTypeStubs]
 from ai_session.errors import InvalidArguments, OutputExpired
 from ai_session.system.turns import Steps
 
+_LINES = "(?m)"
+"""The flag with which ``^`` and ``$`` match at line boundaries."""
 LINE_CHARS = 500
 """Longer lines are shortened to the part around the match."""
 
@@ -177,11 +179,11 @@ def compile_expression(pattern: str) -> Expression:
     options = library.Options()
     options.log_errors = False
     try:
-        return library.compile(b"(?m)" + pattern.encode(), options)
+        return library.compile((_LINES + pattern).encode(), options)
     except UnicodeEncodeError:
         reason = "it is not valid text"
     except library.error as error:
-        reason = error.args[0].decode("utf-8", "replace")
+        reason = error.args[0].decode("utf-8", "replace").replace(f": {_LINES}", ": ", 1)
     raise InvalidArguments(
         f"pattern {pattern[:80]!a} is not a valid RE2 expression: {reason}",
         suggestion="RE2 has no look-around and no back-references; put \\ before ( ) [ ] { } . * + ? | meant literally",

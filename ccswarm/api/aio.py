@@ -142,7 +142,7 @@ class Run:
         await self._stop("cancel")
 
     async def resume(self) -> Run:
-        """Resume the run and return it; if it failed, start and return a new run of what did not succeed."""
+        """Resume the run and return it; if it failed, start and return a new run of the tasks that did not succeed."""
         async with _open_store(self._config) as opened:
             started = await (await service.resume(opened, self.id))
             return Run(started.id, config=self._config)

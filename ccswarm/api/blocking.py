@@ -119,7 +119,7 @@ class Run:
         _block_on(self._run.cancel)
 
     def resume(self) -> Run:
-        """Resume the run and return it; if it failed, start and return a new run of what did not succeed."""
+        """Resume the run and return it; if it failed, start and return a new run of the tasks that did not succeed."""
         return Run(_block_on(self._run.resume))
 
     def __repr__(self) -> str:

@@ -14,7 +14,7 @@ from agentwire.visible import visible
 from ccswarm.cli.output import Json, show_line
 from ccswarm.cli.parameters import Config, check_person, open_app
 from ccswarm.cli.reading import read_store
-from ccswarm.errors import RunNotFound, UsageInvalid
+from ccswarm.errors import QuestionNotFound, UsageInvalid
 from ccswarm.runs.events import task_of
 from ccswarm.runs.status import facts_of, run_id_of, short
 from ccswarm.toolbox import questions
@@ -193,7 +193,7 @@ async def _alive(app: App) -> list[str]:
 
 async def find_merge_question(text: str, app: App) -> dict[str, Any]:
     """Return the question whether the work of RUN.TASK is merged, or of the single TASK with that name in this
-    project's runs. Raises RunNotFound; UsageInvalid, with what to do instead, if nothing asks it."""
+    project's runs. Raises QuestionNotFound; UsageInvalid, with what to do instead, if nothing asks it."""
     asking = [(*_asking_task(one), one) for one in await app.swarm.approvals() if one["tool"] == questions.MERGE]
     here = [(run, task) for run, task, one in asking if "answer" not in one and await _is_of_project(app, run)]
     named = [run for run, task in here if task == text]
@@ -253,12 +253,12 @@ async def _no_merge(app: App, run_id: str, task: str) -> tuple[str, str]:
 
 
 async def find(text: str, app: App) -> dict[str, Any]:
-    """Return the question whose id begins with ``text``. Raises RunNotFound and UsageInvalid."""
+    """Return the question whose id begins with ``text``. Raises QuestionNotFound and UsageInvalid."""
     waiting = await app.swarm.approvals()
     beginning = text if text.startswith(MARK) else MARK + text
     found = {str(one["id"]): one for one in waiting if str(one["id"]).startswith(beginning)}
     if not found:
-        raise RunNotFound(f"no open question {text!r}", suggestion="ccswarm approvals shows what waits")
+        raise QuestionNotFound(f"no open question {text!r}", suggestion="ccswarm approvals shows what waits")
     if len(found) > 1 and beginning not in found:
         raise UsageInvalid(f"{text!r} is ambiguous: {', '.join(list(found)[:5])}", suggestion="give a longer prefix")
     return found.get(beginning) or next(iter(found.values()))

@@ -162,7 +162,7 @@ async def _unfinished(text: str, config: Path | None) -> str:
         run_id = await run_id_of(opened.engine, text, opened.project)
         if (await opened.engine.status(run_id)).status.over:
             raise UsageInvalid(
-                f"{run_id} is over", suggestion=f"ccswarm resume {short(run_id)} repeats what did not succeed"
+                f"{run_id} is over", suggestion=f"ccswarm resume {short(run_id)} repeats the tasks that did not succeed"
             )
         return run_id
 

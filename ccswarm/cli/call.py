@@ -51,7 +51,8 @@ def call(
     """Call one tool and show its answer. Calls are recorded in the journal.
 
     VALUE is JSON if it is valid JSON and the tool takes no text there; else it is text. Exit codes: 0 answered, 1 the
-    tool reports an error, does not answer, or may not be called, 2 no such tool, or arguments that do not fit.
+    tool reports an error, does not answer, or may not be called, 2 no such tool, or arguments that do not fit, 5 the
+    configuration changed since a person used it and nobody agreed.
     """
     if yes:
         check_person()

@@ -19,12 +19,12 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from agentwire.cli.output import EXIT_ERROR, leave, say, show_json, show_rows
 from agentwire.cli.refusals import next_step
+from agentwire.counts import counted
 from agentwire.system import program_path
 from ccswarm import __version__
 from ccswarm.cli.output import Json
 from ccswarm.cli.parameters import Config, load
 from ccswarm.errors import SwarmError
-from ccswarm.runs.events import counted
 
 if TYPE_CHECKING:
     from ccswarm.config.config import Loaded, Supplied
@@ -150,7 +150,8 @@ def servers(config: Path | None) -> Iterator[Finding]:
         if one.problem:
             yield Finding(check, "fail", one.problem, one.suggestion or "try its command by hand")
         else:
-            what = f"{one.about + ', ' if one.about else ''}{len(one.tools)} tools in {one.seconds * 1000:.0f} ms"
+            listed = f"{counted(len(one.tools), 'tool')} in {one.seconds * 1000:.0f} ms"
+            what = f"{one.about}, {listed}" if one.about else listed
             yield Finding(check, "ok" if one.tools else "warn", what, "" if one.tools else "see its tools.allow")
         for note in one.notes:
             yield Finding(check, "warn", note, "fix the server, or leave the tool out: tools.deny")
@@ -237,7 +238,7 @@ def engine(config: Path | None) -> Iterator[Finding]:
             detail = f"{worker} was last heard from {age:.0f} s ago"
             advice = "" if alive else "ccswarm worker takes over its work"
             yield Finding("workers", "warn", detail, advice or "the others take over its work")
-    waiting = f"{health['running']} executions in progress, {health['queued']} queued"
+    waiting = f"{counted(health['running'], 'execution')} in progress, {health['queued']} queued"
     if (health["queued"] or health["running"]) and not alive:
         yield Finding("workers", "warn", f"no worker runs: {waiting}", "ccswarm resume RUN, or ccswarm worker")
     else:
@@ -257,7 +258,9 @@ def journal(_: Path | None) -> Iterator[Finding]:
             "journal", "fail", f"{problem.location}: {problem.what}", "ccswarm journal verify; keep the files"
         )
     if report.broken > SHOWN_PROBLEMS:
-        yield Finding("journal", "fail", f"{report.broken - SHOWN_PROBLEMS} more problems", "ccswarm journal verify")
+        yield Finding(
+            "journal", "fail", counted(report.broken - SHOWN_PROBLEMS, "more problem"), "ccswarm journal verify"
+        )
     if report.sound:
         yield Finding(
             "journal",
@@ -276,7 +279,8 @@ def clones(config: Path | None) -> Iterator[Finding]:
         size = sum(kept.sizes(root, found).values())
         most = _loaded_with_defaults(config).settings.engine.clone_bytes
         bound = f" of at most {most >> 20}" if most else ""
-        detail = f"{len(found)} runs have clones, {size >> 20}{bound} MB; the oldest is {found[0].days:.0f} days old"
+        age = counted(round(found[0].days), "day")
+        detail = f"clones of {counted(len(found), 'run')}, {size >> 20}{bound} MB; the oldest is {age} old"
         yield Finding("clones", "warn" if 0 < most < size else "ok", detail, "ccswarm clean")
 
 

@@ -71,8 +71,9 @@ def evaluate(
     Without --agent and --brain the suite's own solutions are carried out. --agent, --brain and --only may be repeated.
     In a pipe each attempt is a line; with --json it is a JSON document, and the last one is the report.
 
-    Exit codes: 0 all passed, 1 some did not (with --compare: some passed less often in B), 2 wrong usage or suite, 130
-    Ctrl-C: the report has what ended before.
+    Exit codes: 0 all passed, 1 some did not (with --compare: some passed less often in B), 2 wrong usage or suite, 5
+    the configuration or the suite changed since a person used it and nobody agreed, 130 Ctrl-C: the report has what
+    ended before.
     """
     if compare:
         _compare(*compare, as_json)

@@ -9,6 +9,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from agentwire.cli.output import remark, say, show_rows, to_person
+from agentwire.counts import counted
 from agentwire.visible import visible
 from ccswarm.cli.output import show_json_line, show_text
 
@@ -135,7 +136,7 @@ class TerminalView(View):
     def over(self, one: Result) -> None:
         from rich.text import Text
 
-        used = f"{one.calls} calls, {one.seconds:.1f} s" + (f", {one.tokens} tokens" if one.tokens else "")
+        used = f"{counted(one.calls, 'call')}, {one.seconds:.1f} s" + (f", {one.tokens} tokens" if one.tokens else "")
         line = Text(f"{word(one):<8}", style="green" if one.good else "red")
         line.append(f"{one.case:<24} {one.entrant:<12} {used}", style="default")
         if not one.good:
@@ -169,7 +170,7 @@ def _rounded(row: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _used(total: Mapping[str, Any]) -> str:
-    parts = [f"{total['calls']} calls", f"{total['seconds']:.1f} s"]
+    parts = [counted(total["calls"], "call"), f"{total['seconds']:.1f} s"]
     parts += [f"{total['tokens']} tokens"] if total["tokens"] else []
     parts += [f"${total['dollars']:.4f}"] if total["dollars"] else []
     return ", " + ", ".join(parts)

@@ -39,7 +39,8 @@ def login(
 ) -> None:
     """Log in at a server, for all runs of this user. Opens the browser; the grant client_credentials needs no person.
 
-    Exit codes: 0 logged in, 1 not, 2 no such server, or one without logins.
+    Exit codes: 0 logged in, 1 not, 2 no such server, or one without logins, 5 the configuration changed since a person
+    used it and nobody agreed.
     """
     from agentwire import plugins
     from ccswarm.config import config as files
@@ -60,7 +61,8 @@ def login(
 def logout(server: ServerName, config: Config = None, as_json: Json = False) -> None:
     """Forget the login to a server, and revoke its tokens at the issuer.
 
-    Exit codes: 0 it is forgotten, or there was none, 2 no such server, or one without logins.
+    Exit codes: 0 it is forgotten, or there was none, 2 no such server, or one without logins, 5 the configuration
+    changed since a person used it and nobody agreed.
     """
     from agentwire import plugins
     from ccswarm.config import config as files

@@ -33,7 +33,8 @@ def mcp_server(
     Runs are carried out by this process. When the client disconnects, they continue if a worker is running, else they
     are paused.
 
-    Exit codes: 0 the client left, 1 it could not be served, 2 wrong usage or configuration, or no such agent.
+    Exit codes: 0 the client left, 1 it could not be served, 2 wrong usage or configuration, or no such agent, 5 the
+    configuration changed since a person used it and nobody agreed (only with --agent).
     """
     from agentwire import plugins
     from ccswarm.config import trust

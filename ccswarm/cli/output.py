@@ -26,7 +26,10 @@ EXIT_CODES = (
 
 _BY_ERROR = {
     **dict.fromkeys(
-        ("usage_invalid", "plan_invalid", "invalid_arguments", "unknown_tool", "run_not_found", "config_invalid"),
+        (
+            *("usage_invalid", "plan_invalid", "config_invalid", "invalid_arguments"),
+            *("unknown_tool", "run_not_found", "question_not_found"),
+        ),
         EXIT_USAGE,
     ),
     **dict.fromkeys(("approval_needed", "conflict", "work_refused"), EXIT_BLOCKED),

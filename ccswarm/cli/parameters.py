@@ -82,14 +82,18 @@ async def open_app(config: Path | None) -> AsyncGenerator[App]:
 
     loaded = files.load_last(config)
     if loaded.changed:
-        report_last_used(loaded.changed)
+        report_last_used(loaded.changed, loaded.path)
     async with app.submitting(loaded.settings, files.state_directory()) as opened:
         yield replace(opened, project=project_of(loaded, config))
 
 
-def report_last_used(changed: Change) -> None:
-    """Report that the version of a file that was used before applies, because the file has changed."""
-    remark(visible(f"{changed.what()}; the version used before applies: {changed.remedy()}"))
+def report_last_used(changed: Change, applied: Path | None) -> None:
+    """Report that a file has changed, and what applies instead: its version that was used before, another
+    configuration, ``applied``, or the defaults if that is None."""
+    instead = f"{applied} applies" if applied else "the defaults apply"
+    if applied == changed.now.path:
+        instead = "the version used before applies"
+    remark(visible(f"{changed.what()}; {instead} until a person agrees: {changed.remedy()}"))
 
 
 def project_of(loaded: Loaded, config: Path | None) -> Project:

@@ -39,7 +39,8 @@ def check(
     """Check whether a plan can be carried out, before anything runs or costs: servers are asked for the tools it calls,
     and the agents' models, programs and clones are checked.
 
-    Exit codes: 0 it can, 1 a server that it needs does not work, 2 it cannot: lists every problem with its location.
+    Exit codes: 0 it can, 1 a server that it needs does not work, 2 it cannot: lists every problem with its location, 5
+    the configuration or the plan changed since a person used it and nobody agreed (never with --offline).
     """
     from ccswarm.cli.configured_servers import workspace_of
     from ccswarm.plan.check import plan_problems

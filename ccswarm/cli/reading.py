@@ -40,7 +40,7 @@ def read_store(config: Path | None, look: Look[T]) -> T:
             pass  # the engine may be able to repair it, or else reports it
         else:
             for change in changes:
-                report_last_used(change)
+                report_last_used(change, content.path if content else None)
             return seen
     return _with_engine(config, look)
 

@@ -91,7 +91,11 @@ def resume(
     run: LastRun = LAST, config: Config = None, detach: Detach = False, no_wait: NoWait = False, as_json: Json = False
 ) -> None:
     """Continue a run where it stopped: one that was paused, cancelled or interrupted, waits for approval, or is queued.
-    If it failed, or used up a budget, a new run repeats what did not succeed, with the plan's files as they are now.
+    Finished steps are not repeated. A call whose outcome is unknown is, if that has no further effect; else it fails as
+    lost.
+
+    If the run failed, or used up a budget, a new run repeats the tasks that did not succeed, from their first step,
+    with the plan's files as they are now.
 
     Exit codes: as of ccswarm run.
     """
@@ -179,7 +183,7 @@ async def _resume(opened: App, text: str) -> tuple[str, Awaitable[Execution]]:
     async def resume_run() -> Execution:
         started = await begin
         if started.id != run_id:
-            remark(f"{short(run_id)} is over; {short(started.id)} repeats what did not succeed in it")
+            remark(f"{short(run_id)} is over; {short(started.id)} repeats its tasks that did not succeed")
         return started
 
     return run_id, resume_run()

@@ -28,7 +28,7 @@ SIGNALS = (signal.SIGTERM, signal.SIGINT)
 def serve(
     dialect: Annotated[
         list[str] | None,
-        typer.Argument(help="Other servers by name, from ccswarm/servers or other distributions; they use --port."),
+        typer.Argument(metavar="[DIALECT]…", help="Other dialects, such as those of other distributions; on --port."),
     ] = None,
     tcp: Annotated[bool, typer.Option("--tcp", help="VisionFlow: JSON-RPC, one message per line, port 9500.")] = False,
     a2a: Annotated[bool, typer.Option("--a2a", help="A2A, and AgentVault's profile of it: HTTP, port 41241.")] = False,
@@ -71,11 +71,11 @@ def serve(
     ports = {name: own for name, (wanted, own) in requested.items() if wanted or name in (dialect or ())}
     ports |= {name: None for name in dialect or () if name not in requested}
     if not ports:
-        raise UsageInvalid("no protocol to serve was given", suggestion="ccswarm serve --tcp, or --a2a, or both")
+        raise UsageInvalid("no dialect to serve was given", suggestion="ccswarm serve --tcp, or --a2a, or both")
     if port is not None and sum(own is None for own in ports.values()) > 1:
         raise UsageInvalid(
-            "--port is ambiguous with several servers enabled",
-            suggestion="use --tcp-port and --a2a-port, and --port for at most one other server",
+            "--port is ambiguous with several dialects",
+            suggestion="use --tcp-port and --a2a-port, and --port for at most one other dialect",
         )
     chosen = {
         name: Listening(host, port if own is None else own, connections, requests, no_auth)

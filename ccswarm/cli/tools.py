@@ -35,7 +35,8 @@ def tools(
 ) -> None:
     """List the tools of all servers, as agents call them; servers that cannot be reached are named on standard error.
 
-    Exit codes: 0 listed, 1 no server works, 2 no such agent or server, or no server at all.
+    Exit codes: 0 listed, 1 no server works, 2 no such agent or server, or no server at all, 5 the configuration changed
+    since a person used it and nobody agreed.
     """
     from ccswarm.plan.check import OWN_SERVER
 

@@ -46,7 +46,12 @@ def transcript(run: LastRun = LAST, task: Task = "", config: Config = None, as_j
         say("Nothing has started yet.")
 
 
-def result(run: LastRun = LAST, task: Task = "", config: Config = None, as_json: Json = False) -> None:
+def result(
+    run: LastRun = LAST,
+    task: Annotated[str, Argument(metavar="[TASK]", help="One of its tasks; default: the last one.")] = "",
+    config: Config = None,
+    as_json: Json = False,
+) -> None:
     """Show the result of a run: the answer of its last task, or of TASK.
 
     Exit codes: 0 shown, 1 there is none yet, or the task did not succeed, 2 there is no such run or task.
@@ -59,8 +64,9 @@ def result(run: LastRun = LAST, task: Task = "", config: Config = None, as_json:
     if found["answer"]:
         show_lines(found["answer"].split("\n"))
     if not succeeded:
-        why = f": {found['summary']}" if found["summary"] else ""
-        remark(visible(f"{found['task'] or found['run']} is {found['status'].replace('_', ' ')}{why}"))
+        verb = "has ended:" if found["over"] else "is"
+        why = f" ({found['summary']})" if found["summary"] else ""
+        remark(visible(f"{found['task'] or found['run']} {verb} {found['status'].replace('_', ' ')}{why}"))
         if not found["over"]:
             remark(f"next: ccswarm logs -f {short(found['run'])} shows its progress")
         leave(EXIT_ERROR)

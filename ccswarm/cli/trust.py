@@ -108,7 +108,7 @@ def _ask(
         facts["diff"] = "\n".join(difference(change))
         if not as_json:
             _show(change)
-        if not yes and (as_json or not _at_terminal() or not _confirmed()):
+        if not yes and (as_json or not _at_terminal() or not _confirmed(change)):
             return {**facts, "state": "changed"}
     agreed.append(content)
     return {**facts, "state": "trusted"}
@@ -143,7 +143,7 @@ def asker() -> Confirm | None:
         return None
 
     def ask(change: Change) -> bool:
-        return _show(change, MOST_LINES) <= MOST_LINES and _confirmed()
+        return _show(change, MOST_LINES) <= MOST_LINES and _confirmed(change)
 
     return ask
 
@@ -171,7 +171,7 @@ def agree(error: ConfigChanged) -> None:
     ConfigTrust(config.state_directory()).record(change.now)
 
 
-def _confirmed() -> bool:
+def _confirmed(change: Change) -> bool:
     """Read one key. Keys typed before the question do not answer it, and Ctrl-C means no."""
     terminal = sys.stdin.fileno()
     before = termios.tcgetattr(terminal)
@@ -180,7 +180,7 @@ def _confirmed() -> bool:
     try:
         termios.tcsetattr(terminal, termios.TCSADRAIN, mode)
         typed_ahead.discard(terminal)
-        sys.stderr.write("use it? [y/N] ")
+        sys.stderr.write("use it? [y/N] " if change.now.there else "continue without it? [y/N] ")
         sys.stderr.flush()
         yes = os.read(terminal, 1) in (b"y", b"Y")
     finally:

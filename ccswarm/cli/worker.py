@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from agentwire.cli.output import remark
+from agentwire.counts import counted
 from agentwire.visible import visible
 from ccswarm.cli.output import Json, show_json_line
 from ccswarm.cli.parameters import Config, load
@@ -61,7 +62,7 @@ async def _work(settings: Settings, name: str, as_json: bool) -> None:
             remark(visible(message))
 
     def report_swept(count: int) -> None:
-        message = f"worker {name} has closed {count} terminals of finished runs"
+        message = f"worker {name} has closed {counted(count, 'terminal')} of finished runs"
         tell("worker.swept", message, terminals=count)
 
     over, loop = asyncio.Event(), asyncio.get_running_loop()

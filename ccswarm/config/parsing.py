@@ -10,6 +10,7 @@ from typing import Any, TypeVar, cast
 
 from pydantic import ValidationError
 
+from agentwire.validation import requirement
 from ccswarm.config.files import own
 from ccswarm.config.programs import read_text
 from ccswarm.config.settings import (
@@ -24,14 +25,11 @@ from ccswarm.errors import ConfigInvalid
 NAMED = {"servers": "name", "agents": "name", "tasks": "id", "steps": "id", "cases": "id"}
 """The lists whose items have a name, and the key that holds it."""
 MESSAGES = {
-    "missing": "is missing",
     "string_pattern_mismatch": "should be letters, digits, - and _, at most 63, the first a letter or digit",
-    "string_type": "should be a text",
-    "tuple_type": "should be a list",
     "dict_type": "should be a table",
     "model_type": "should be a table",
 }
-"""Replacements for pydantic's messages that use Python's terms."""
+"""What is wrong, in the words of TOML and of this project."""
 BRAIN_SETTINGS = ("model", "base_url", "key", "price", "fallback", "effort", "program", "environment", "words", "steps")
 """The settings of brains, which users often write one level too high."""
 AnySection = TypeVar("AnySection", bound=Section)
@@ -108,7 +106,7 @@ def _validation_problems(data: _Table, model: type[Section]) -> Iterator[str]:
         messages_at: dict[_KeyPath, list[str]] = {}
         for problem in error.errors(include_url=False):
             path = _path_in_text(data, problem["loc"], problem["type"])
-            messages_at.setdefault(path, []).append(_message(problem["type"], problem["msg"], path, model))
+            messages_at.setdefault(path, []).append(_message(problem, path, model))
         for path, messages in messages_at.items():
             yield f"{_position(data, path)} {' or '.join(messages)}"
 
@@ -127,7 +125,8 @@ def _path_in_text(data: Any, loc: _KeyPath, kind: str) -> _KeyPath:
     return tuple(path)
 
 
-def _message(kind: str, message: str, path: _KeyPath, whole: type[Section]) -> str:
+def _message(problem: Mapping[str, Any], path: _KeyPath, whole: type[Section]) -> str:
+    kind = problem["type"]
     if kind == "string_pattern_mismatch" and path[-1] == "brain":
         return 'should be playbook, llm or cli: a model is named in its settings = { model = "MAKER:NAME" }'
     if kind in MESSAGES:
@@ -140,7 +139,7 @@ def _message(kind: str, message: str, path: _KeyPath, whole: type[Section]) -> s
             return "is not known: a server is a table [[mcp.servers]] with its name and its command"
         near = difflib.get_close_matches(str(path[-1]), list(model.model_fields), n=1) if model else []
         return "is not known" + (f" (did you mean {near[0]}?)" if near else "")
-    return message.removeprefix("Input ")
+    return requirement(problem)
 
 
 def _section_at(path: _KeyPath, whole: type[Section]) -> type[Section] | None:

@@ -293,10 +293,7 @@ class TaskSettings(Section):
     )
     retry: Retry = Field(default=Retry(), description="Retries after a failure.")
     attempts: int = Field(
-        default=1, ge=1, le=16, description="Attempts made in parallel, each in its own clone; gates decide."
-    )
-    pick: Literal["first that holds"] = Field(
-        default="first that holds", description="Which attempt counts: the first one whose gates and review pass."
+        default=1, ge=1, le=16, description="Attempts made in parallel, in a clone each; the first that passes counts."
     )
     timeout_seconds: float = Field(
         default=3600,
@@ -353,7 +350,7 @@ class TelemetrySettings(Section):
     endpoint: str = Field(default="", description="Collector for OTLP over HTTP: http://localhost:4318.")
     traces_endpoint: str = Field(default="", description="Full endpoint for traces instead; `none` turns them off.")
     metrics_endpoint: str = Field(default="", description="Full endpoint for metrics instead; `none` turns them off.")
-    protocol: str = Field(default="http/protobuf", description="Protocol of the export; the only one supported.")
+    protocol: str = Field(default="http/protobuf", description="Only `http/protobuf`; else nothing is exported.")
     headers: dict[str, str] = Field(default={}, description="Headers of each export request, such as an API key.")
     metrics_seconds: float = Field(default=60, ge=0.1, description="Time between two exports of metrics.")
 

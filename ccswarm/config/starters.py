@@ -228,7 +228,7 @@ def found(environ: Mapping[str, str], secret: Callable[[str], str]) -> tuple[Wit
         if not secret(name):
             continue
         if find_spec("pydantic_ai") is None:
-            missing = missing or f"{name} is set, but models need: {install('llm')}"
+            missing = missing or f"{name} is set, but to use models, run: {install('llm')}"
             continue
         return who, f"{name} is set"
     path = environ.get("PATH", os.defpath)
@@ -243,7 +243,7 @@ def needs(who: With, environ: Mapping[str, str], secret: Callable[[str], str]) -
     if who in CLIS and not shutil.which(who, path=environ.get("PATH", os.defpath)):
         return f"{who} is not installed: {INSTALL[who]}"
     if who in BRAINS and who != "none" and find_spec("pydantic_ai") is None:
-        return f"models need: {install('llm')}"
+        return f"packages for models; run: {install('llm')}"
     if who in KEYS and not secret(KEYS[who]):
         return f"{KEYS[who]} is not set"
     return ""

@@ -122,7 +122,7 @@ class Change:
         if not self.used_at:
             return f"the record of {path} as it was last used is damaged"
         if not self.now.there:
-            return f"{path}, last used {when}, no longer exists"
+            return f"{path}, last used {when}, is gone"
         if not self.before.there:
             return f"{path} exists now, but did not when it was last checked, {when}"
         if self.before.target != self.now.target and self.before.path == self.now.path:
@@ -131,8 +131,9 @@ class Change:
 
     def error(self) -> ConfigChanged:
         """Return the error that explains why the file is not used."""
+        without = "nothing starts until a person agrees to continue without it"
         return ConfigChanged(
-            f"{self.what()}; it is not used until a person agrees",
+            f"{self.what()}; {'it is not used until a person agrees' if self.now.there else without}",
             suggestion=self.remedy(),
             path=str(self.now.path),
             change=self,

@@ -10,6 +10,7 @@ from typing import Annotated, Any
 
 from pydantic import Field, StringConstraints, ValidationError
 
+from agentwire.validation import requirement
 from ccswarm.config.settings import Expect, Gate, Name, PlanStep, Retry, Section, TaskSettings
 from ccswarm.errors import PlanInvalid
 from ccswarm.models import Priority
@@ -91,7 +92,7 @@ def _describe(problem: Any) -> str:
     path = ".".join(map(str, problem["loc"]))
     if problem["type"] == "extra_forbidden":
         return f"{path} may not be set by a delegation"
-    return f"{path}: {problem['msg']}"
+    return f"{path}: {requirement(problem)}"
 
 
 def _object(properties: Mapping[str, Any], *required: str) -> dict[str, Any]:

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from agentwire.counts import counted
 from ccswarm.errors import RunNotFound
 from ccswarm.journal.chain import Record, parse_line
 from ccswarm.journal.files import directory_of, files, read
@@ -226,11 +227,6 @@ def format_event(run_event: RunEvent) -> str:
     facts, event = run_event.facts, run_event.event
     line = (_format_call_event if event in CALLS else _format_run_event)(event, facts)
     return f"{run_event.task}: {line}" if run_event.task else line
-
-
-def counted(number: int, what: str) -> str:
-    """Return ``1 task``, ``2 tasks``."""
-    return f"{number} {what}{'s' * (number != 1)}"
 
 
 def _format_run_event(event: str, facts: Mapping[str, Any]) -> str:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import ValidationError
 
+from agentwire.validation import requirements
 from ccswarm.config import config, parsing
 from ccswarm.config.settings import PLAYBOOK, AgentSettings, Settings, SwarmSettings, TaskSettings
 from ccswarm.config.trust import PLANS, Source, look
@@ -64,10 +65,8 @@ def task_in_words(name: str, text: str, agent: AgentSettings, **more: Any) -> Ta
     try:
         return TaskSettings.model_validate({"id": name, "text": text, "agent": agent.name, "steps": steps, **more})
     except ValidationError as error:
-        problems = "; ".join(f"{'.'.join(map(str, one['loc']))}: {one['msg']}" for one in error.errors()[:5])
-        raise ConfigInvalid(
-            f"agent {agent.name}: settings.{problems}", suggestion="fix its [[agents.settings.steps]]"
-        ) from None
+        problems = requirements({**one, "loc": ("settings", *one["loc"])} for one in error.errors()[:5])
+        raise ConfigInvalid(f"agent {agent.name}: {problems}", suggestion="fix its [[agents.settings.steps]]") from None
 
 
 def with_name(settings: Settings, name: str) -> Settings:

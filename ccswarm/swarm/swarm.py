@@ -11,7 +11,7 @@ from typing import Any
 
 from ccswarm.config.settings import Settings
 from ccswarm.engines.base import RUNS, Engine, Flow
-from ccswarm.errors import AnsweredAlready, PlanInvalid, RunNotFound, UsageInvalid
+from ccswarm.errors import AnsweredAlready, PlanInvalid, QuestionNotFound, RunNotFound, UsageInvalid
 from ccswarm.models import CallRequest, Execution, Json, Priority, RunStatus, Usage
 from ccswarm.plan.origin import Author, Origin
 from ccswarm.plan.team import Team
@@ -174,13 +174,13 @@ class Swarm:
         scope: str = "",
     ) -> None:
         """Record a person's answer to a question of ``approvals``; ``task_id`` is the task that asks, if known. With
-        ``again``, work to be merged is returned with the reason as comment. Raises RunNotFound if nothing waits,
-        AnsweredAlready if another answer came first, and UsageInvalid for an approval that must be given at a
+        ``again``, work to be merged is returned with the reason as comment. Raises QuestionNotFound if nothing
+        waits, AnsweredAlready if another answer came first, and UsageInvalid for an approval that must be given at a
         server."""
         if not task_id:
             found = [question["task_id"] for question in await self.approvals() if question["id"] == number]
             if not found:
-                raise RunNotFound(f"no open question {number!r}", suggestion="ccswarm approvals")
+                raise QuestionNotFound(f"no open question {number!r}", suggestion="ccswarm approvals shows what waits")
             task_id = found[0]
         if approved:
             await self._require_own_question(number, task_id)

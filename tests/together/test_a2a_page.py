@@ -25,6 +25,7 @@ OTHER = (
     (r'"duration_seconds":[\d.e-]+', '"duration_seconds":0.01'),
     (r'"(working_directory|cwd)":"[^"]*"', r'"\1":"/home/me/project"'),
     (r'"(shell|backend|sandbox)":"[^"]*"', r'"\1":"…"'),
+    (r'"workspace":"/home/me/project",', ""),  # of a session in a box, as the page has it
 )
 
 

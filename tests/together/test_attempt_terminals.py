@@ -210,7 +210,7 @@ async def test_a_worker_ends_what_a_run_left_whose_worker_was_killed_before_it_w
         assert other.stderr
         try:
             async with asyncio.timeout(BOUND_SECONDS):
-                while b"has closed 1 terminals" not in await other.stderr.readline():
+                while b"has closed 1 terminal of finished runs" not in await other.stderr.readline():
                     assert other.returncode is None
             assert sessions(swarm_home) == []
         finally:

@@ -5,13 +5,12 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import pytest
-import typer
 
-from ccswarm.cli import main
 from ccswarm.cli.output import EXIT_CODES
+from tests.ccswarm.support.verbs import all_verbs
 
 PAGE = (Path(__file__).parents[2] / "docs/reference/ccswarm-cli.md").read_text()
 EVERYWHERE = {"--json", "--config", "--help"}
@@ -24,15 +23,7 @@ class Row(NamedTuple):
     codes: str
 
 
-def verbs(command: Any, *path: str) -> Iterator[tuple[str, Any]]:
-    """Every command that does something, by the words it is called with."""
-    for name in getattr(command, "commands", ()):
-        yield from verbs(command.get_command(None, name), *path, name)
-    if not hasattr(command, "commands"):
-        yield " ".join(path), command
-
-
-COMMANDS = dict(verbs(typer.main.get_command(main.app)))
+COMMANDS = all_verbs()
 
 
 def rows() -> Iterator[tuple[str, Row]]:

@@ -11,6 +11,7 @@ from typing import Any, Literal
 
 from pydantic import Field, ValidationError, field_validator
 
+from agentwire.validation import requirements
 from ai_session.config.config import read_toml
 from ai_session.config.settings import Section, Settings, checked_hook
 from ai_session.errors import ConfigInvalid
@@ -99,8 +100,7 @@ def read(path: Path = FILE, owner: int = ROOT, lstat: Callable[[str], os.stat_re
     try:
         return Administrator(str(path), Bounds.model_validate(read_toml(text.removeprefix("\ufeff"))))
     except ValidationError as error:
-        found = "; ".join(f"{'.'.join(map(str, item['loc']))}: {item['msg']}" for item in error.errors())
-        raise ConfigInvalid(f"{path}: {found}", suggestion=DOCUMENTED) from None
+        raise ConfigInvalid(f"{path}: {requirements(error.errors())}", suggestion=DOCUMENTED) from None
     except ValueError as error:
         raise ConfigInvalid(f"{path}: {error}", suggestion="ask the administrator to correct the file") from None
 

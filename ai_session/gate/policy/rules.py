@@ -16,6 +16,7 @@ from typing import Annotated, Any, Literal, cast
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
+from agentwire.validation import requirement
 from ai_session.errors import ConfigInvalid
 from ai_session.gate.policy.commands import Match, Reading, points_elsewhere, strictly_allows
 from ai_session.models import Effect, Principal
@@ -183,7 +184,7 @@ def _invalid(name: str, error: ValidationError) -> ConfigInvalid:
             suggestions.append(f"did you mean {near[0]}?")
             problems.append(f"{where} is not a key of a rule")
         else:
-            problems.append(f"{where}: {item['msg'].removeprefix('Value error, ')}")
+            problems.append(f"{where}: {requirement(item)}")
     suggestions.append("ai-session docs policy shows every key")
     return ConfigInvalid(f"{name}: {'; '.join(problems)}", suggestion=" ".join(dict.fromkeys(suggestions)))
 

@@ -197,7 +197,7 @@ def _limit_memory(box: _Box, inside: set[int], shell: int, spared: set[int]) -> 
     box.strikes += 1
     if box.strikes >= STRIKES and sizes.get(shell, 0) <= limit:
         killed = box_processes.kill_below(box.root, spared)
-        return f"{excess}; ended {killed} processes, all but the shell"
+        return f"{excess}; ended {killed} process{'es' * (killed != 1)}, all but the shell"
     killed = 0
     biggest_first = sorted(inside - {shell}, key=lambda pid: -sizes[pid])
     for pid in (*biggest_first, shell):

@@ -7,6 +7,7 @@ from typing import Any
 
 from pydantic import Field, ValidationError
 
+from agentwire.validation import requirements
 from ccswarm.config.settings import Section
 from ccswarm.errors import PlanInvalid
 
@@ -41,8 +42,7 @@ def settings_of(given: Mapping[str, Any], agent: str) -> CliSettings:
     try:
         found = CliSettings.model_validate({name: value for name, value in given.items() if name not in OURS})
     except ValidationError as error:
-        wrong = [(".".join(map(str, one["loc"])), one["msg"]) for one in error.errors()]
-        problems = "; ".join(f"settings.{key}: {why}" for key, why in wrong).replace(": Field required", " is missing")
+        problems = requirements({**one, "loc": ("settings", *one["loc"])} for one in error.errors())
         known = ", ".join(CliSettings.model_fields)
         raise PlanInvalid(f"agent {agent}: {problems}", suggestion=f"settings of brain cli: {known}") from None
     return found

@@ -9,6 +9,8 @@ from typing import Any, cast
 
 from pydantic import TypeAdapter, ValidationError
 
+from agentwire.counts import counted
+from agentwire.validation import requirements
 from ccswarm.brains.llm.conversation import Conversation
 from ccswarm.brains.llm.settings import RECORDED, Model, RecordedReply, Replies
 from ccswarm.models import Json
@@ -25,10 +27,11 @@ def ask(model: Model, conversation: Conversation, task_id: str, attempt: int, wo
     try:
         replies = _replies(model, task_id, attempt, workspace)
     except (OSError, ValidationError) as error:
-        return _failure(f"{model.name}: {error}")
+        what = requirements(error.errors()) if isinstance(error, ValidationError) else error
+        return _failure(f"{model.name}: {what}")
     at = len(conversation.turns)
     if at >= len(replies):
-        return _failure(f"it has {len(replies)} replies for task {task_id}, and was asked for another")
+        return _failure(f"it has {counted(len(replies), 'recorded answer')} for task {task_id}, and was asked again")
     reply = replies[at]
     if conversation.question:
         return _answer(reply.notes, [], _usage(model, reply)) if reply.notes else _failure("it has no notes")

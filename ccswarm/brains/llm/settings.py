@@ -9,6 +9,7 @@ from urllib.parse import urlsplit
 
 from pydantic import BeforeValidator, Field, PrivateAttr, ValidationError, model_validator
 
+from agentwire.validation import requirement
 from ccswarm.config.settings import SECRET_HEADER, Section, section_of
 from ccswarm.config.starters import maker_of
 from ccswarm.errors import PlanInvalid
@@ -296,9 +297,7 @@ def _describe(problem: Any) -> str:
         model = _section(path[:-1])
         near = difflib.get_close_matches(str(path[-1]), list(model.model_fields), n=1)
         return f"{'.'.join(map(str, path))} is not known" + (f" (did you mean {near[0]}?)" if near else "")
-    message = str(problem["msg"]).removeprefix("Value error, ").removeprefix("Input ")
-    message = "is missing" if problem["type"] == "missing" else message
-    return " ".join(filter(None, (".".join(map(str, path)), message)))
+    return " ".join(filter(None, (".".join(map(str, path)), requirement(problem))))
 
 
 def _section(path: list[Any]) -> type[Section]:

@@ -9,6 +9,7 @@ from typing import Any, Literal
 
 from pydantic import Field, ValidationError
 
+from agentwire.validation import requirements
 from ccswarm.brains.base import Assignment, CallTool, Finish, Step
 from ccswarm.brains.playbook.results import bounded
 from ccswarm.config.settings import Name, Section
@@ -126,7 +127,7 @@ def parse_settings(settings: Mapping[str, Any]) -> WordSettings:
     try:
         return WordSettings.model_validate({name: value for name, value in settings.items() if name in _NAMES})
     except ValidationError as error:
-        problems = "; ".join(f"settings.{'.'.join(map(str, one['loc']))}: {one['msg']}" for one in error.errors()[:5])
+        problems = requirements({**one, "loc": ("settings", *one["loc"])} for one in error.errors()[:5])
         raise PlanInvalid(problems, suggestion="ai-session docs playbooks") from None
 
 

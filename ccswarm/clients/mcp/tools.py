@@ -11,6 +11,7 @@ from mcp_types.methods import validate_server_result
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from pydantic import ValidationError
 
+from agentwire.validation import requirement
 from ccswarm.config.settings import ServerSettings
 from ccswarm.models import ToolInfo
 
@@ -45,8 +46,8 @@ def _problem(tool: Any, version: str) -> str:
     try:
         validate_server_result("tools/list", version, {**PAGE_DEFAULTS, "tools": [tool]})
     except ValidationError as error:
-        first = error.errors(include_url=False, include_context=False, include_input=False)[0]
-        return f"{'.'.join(str(part) for part in first['loc'][2:])}: {first['msg']}"
+        first = error.errors(include_url=False, include_input=False)[0]
+        return f"{'.'.join(str(part) for part in first['loc'][2:])}: {requirement(first)}"
     except RecursionError:
         return "its description is nested too deep"
     schema = tool["inputSchema"]

@@ -26,8 +26,8 @@ another agent, a package manager, a shell that enters the directory. Each is typ
 user who is not root, in a project of its own, and judged from outside: by git, which runs what was planted, by the
 contents of the file that a program would read, or by secrets that were printed.
 
-- - **stopped**: it does not exist, or nothing runs it.
-- - **noticed**: it cannot be prevented inside, and was reported within a second of the command's end: in the command's
+- **stopped**: it does not exist, or nothing runs it.
+- **noticed**: it cannot be prevented inside, and was reported within a second of the command's end: in the command's
   result, in `ai-session ls` and `info`, and in the audit log.
 - **missed**: neither.
 

@@ -16,6 +16,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import typer
+
 from ccswarm.cli import main
 from ccswarm.config.trust import ConfigTrust, look, programs
 from tests.support import forked
@@ -54,6 +56,18 @@ class Stream(io.TextIOWrapper):
     def said(self) -> str:
         self.flush()
         return self.kept.getvalue().decode()
+
+
+def all_verbs() -> dict[str, Any]:
+    """Return every command that does something, by the words it is called with."""
+
+    def found(command: Any, *path: str) -> Iterator[tuple[str, Any]]:
+        for name in getattr(command, "commands", ()):
+            yield from found(command.get_command(None, name), *path, name)
+        if not hasattr(command, "commands"):
+            yield " ".join(path), command
+
+    return dict(found(typer.main.get_command(main.app)))
 
 
 @dataclass(frozen=True)

@@ -11,6 +11,7 @@ from typing import Any, Literal, TypeVar, cast
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 from pydantic.alias_generators import to_camel
 
+from agentwire.validation import requirement
 from ccswarm.servers.a2a.standard.errors import INVALID_PARAMS, VERSION_NOT_SUPPORTED, Fault, Violation
 from ccswarm.servers.a2a.task_store import State, Task, TaskEvent
 
@@ -198,14 +199,13 @@ def _read(model: type[AnySection], params: Any) -> AnySection:
     try:
         return model.model_validate(params)
     except ValidationError as error:
-        problems = error.errors(include_url=False, include_input=False, include_context=False)
-        raise Fault(INVALID_PARAMS, violations=[_violation(one["loc"], one["msg"]) for one in problems[:20]]) from None
+        problems = error.errors(include_url=False, include_input=False)
+        raise Fault(INVALID_PARAMS, violations=[_violation(one) for one in problems[:20]]) from None
 
 
-def _violation(keys: Sequence[str | int], message: str) -> Violation:
-    path = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in keys).removeprefix(".")
-    words = message.removeprefix("Value error, ").replace("Input should", "should")
-    return path, words.replace("Field required", "is required")
+def _violation(problem: Mapping[str, Any]) -> Violation:
+    path = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in problem["loc"]).removeprefix(".")
+    return path, requirement(problem)
 
 
 def _sent_10(params: Any) -> Any:

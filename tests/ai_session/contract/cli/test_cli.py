@@ -96,7 +96,7 @@ def test_usage_errors_name_what_was_typed(main: CommandLine) -> None:
         return main.run(*words, code=2).stderr.partition("\n")[0]
 
     assert reported("new", "x", "--rows", "0") == "error: invalid value for '--rows': 0 is not in the range x>=2."
-    assert reported("new", "x", "--rows", "5000") == "error: --rows: must be less than or equal to 1000"
+    assert reported("new", "x", "--rows", "5000") == "error: --rows: should be at most 1000"
     assert reported("new", "x", "-e", "1=2") == "error: --env: has '1', which is not the name of a variable"
     assert reported("info", "") == "error: SESSION: is empty"
     assert main.json("info", "", code=2)["error"]["message"] == "SESSION: is empty"

@@ -113,7 +113,7 @@ def test_stop_asks_on_a_terminal(cli: CommandLine) -> None:
     cli.run("new", "main")
     for answer, code in ((b"n", 1), (b"y", 0)):
         person = cli.spawn("daemon", "stop")
-        person.expect_exact("End 1 sessions: main? [y/N]: ")
+        person.expect_exact("End 1 session: main? [y/N]: ")
         person.sendline(answer)
         person.expect(pexpect.EOF)
         assert person.wait() == code

@@ -50,7 +50,7 @@ async def opened(manager: SessionManager, owner: str, *, person: bool = False) -
     made = (
         manager.create(replace(request(f"s{number}", shell="sh"), owner=owner, person=person)) for number in range(9)
     )
-    with pytest.raises(LimitReached, match=r"the limit for one owner|which is the limit"):
+    with pytest.raises(LimitReached, match=r"the limit for one owner|sessions? is reached"):
         await until_refused(made)
     return sum(session.spec.owner == owner for session in manager.all())
 

@@ -132,9 +132,9 @@ BAD: list[tuple[bytes, Any, str]] = [
     (b'{"type":"request","id":1,"tool":["faq"]}', 1, "a request must name its tool"),
     (b'{"type":"request","id":1,"tool":"faq","params":[]}', 1, "params must be an object"),
     (b'{"type":"request","id":1,"tool":"faq","params":"x"}', 1, "params must be an object"),
-    (b'{"type":"request","id":1,"tool":"faq"}', 1, "faq: query: Field required"),
+    (b'{"type":"request","id":1,"tool":"faq"}', 1, "faq: query: is missing"),
     (b'{"type":"request","id":1,"tool":"faq","params":{"query":""}}', 1, "faq: query: is empty"),
-    (b'{"type":"request","id":1,"tool":"faq","params":{"query":"a","topK":21}}', 1, "faq: topK: Input should be less"),
+    (b'{"type":"request","id":1,"tool":"faq","params":{"query":"a","topK":21}}', 1, "faq: topK: should be at most"),
 ]
 
 

@@ -25,12 +25,12 @@ DENY: dict[str, Any] = {"id": "no-push", "decision": "deny", "commands": ["git p
 WRONG = [
     ({**DENY, "comands": []}, "comands is not a key of a rule", "did you mean commands?"),
     ({**DENY, "examples": {"matches": []}}, "examples.matches is not a key", "did you mean match?"),
-    ({**DENY, "decision": "forbid"}, "decision: Input should be 'allow', 'ask' or 'deny'", ""),
-    ({**DENY, "effects": ["run"]}, "effects.0: Input should be 'read'", ""),
+    ({**DENY, "decision": "forbid"}, "decision: should be 'allow', 'ask' or 'deny'", ""),
+    ({**DENY, "effects": ["run"]}, "effects.0: should be 'read'", ""),
     ({**DENY, "commands": ["* push"]}, "a command begins with the name of a program", ""),
     ({**DENY, "commands": [""]}, "a command begins with the name of a program", ""),
     ({**DENY, "commands": [[]]}, "a command begins with the name of a program", ""),
-    ({**DENY, "id": "default:x"}, "id: String should match pattern", ""),
+    ({**DENY, "id": "default:x"}, "id: should match pattern", ""),
     ({"id": "all", "decision": "deny"}, "selects nothing", "give one of: tools, effects"),
     (
         {**DENY, "examples": {"match": ["git status"]}},

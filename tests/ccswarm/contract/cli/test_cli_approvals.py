@@ -191,7 +191,7 @@ def test_nothing_waits(verbs: Verbs) -> None:
     assert (empty.out, empty.err) == ("", "Nothing waits for an answer. Progress of runs: ccswarm status\n")
     error = verbs.json("approve", "ap_1", code=2)["error"]
     assert (error["code"], error["message"]) == (
-        "run_not_found",
+        "question_not_found",
         "no open question 'ap_1'",
     )
     assert "--reason" in verbs.run("reject", "ap_1", code=2).err

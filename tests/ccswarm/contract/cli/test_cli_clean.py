@@ -44,7 +44,7 @@ def test_clones_and_refs_of_work_that_failed_are_removed(home: Path, again: bool
     assert (one["run"], one["refs"]) == (failed["run"], 1)
     assert one["bytes"] > 0
     assert location.exists()
-    assert "1 runs have clones" in verbs.run("doctor", code=0).out
+    assert "clones of 1 run, " in verbs.run("doctor", code=0).out
 
     second = failed["run"]
     if again:

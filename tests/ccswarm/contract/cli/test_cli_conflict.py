@@ -79,7 +79,7 @@ def test_what_a_person_merged_is_not_done_again(project: Project) -> None:
     assert first["usage"]["calls"] == 4
 
     said = project.verbs.run("resume", first["run"], code=3)
-    assert said.err.splitlines()[0].endswith("repeats what did not succeed in it")
+    assert said.err.splitlines()[0].endswith("repeats its tasks that did not succeed")
     assert said.err.splitlines()[-1].startswith("next: fix what blocks it, then ccswarm resume run_")
     assert f"{name}: merge of {command.split()[-1]}: it cannot be merged" in said.out
     assert project.text == f"{winner}'s\n"

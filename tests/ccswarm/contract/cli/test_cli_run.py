@@ -232,6 +232,24 @@ def test_a_process_that_ended_immediately_is_not_waited_for(verbs: RunVerbs, how
         assert verbs.result("resume", "last")["status"] == "succeeded"
 
 
+def test_a_call_that_may_have_been_made_is_lost_and_resuming_once_more_begins_its_task_anew(verbs: RunVerbs) -> None:
+    """As README.md says; a server that is not trusted is not believed that a call is harmless."""
+    verbs.rewrite(BASE.replace("trusted = true", "") + HELD)
+
+    def begun(run: str) -> list[str]:
+        return [one["facts"]["step"] for one in verbs.json("journal", "show", run) if one["event"] == "call.begin"]
+
+    with verbs.started("run") as verb, verbs.held():
+        verb.process.kill()
+        assert verb.process.wait(BOUND_SECONDS) == -signal.SIGKILL
+    lost = verbs.result("resume", "last", code=1)
+    assert "lost" in lost["tasks"]["hold"]["summary"]
+    assert begun(lost["run"]) == ["before", "wait"]
+    with verbs.answering("x"):
+        again = verbs.result("resume", "last")
+    assert (again["status"], begun(again["run"])) == ("succeeded", ["before", "wait", "after"])
+
+
 def test_on_a_terminal_it_is_drawn_and_keys_answer_what_agents_ask(verbs: RunVerbs) -> None:
     verbs.rewrite(BASE.replace("[[agents]]", '[[agents]]\napproval = "all"') + TWO)
     with verbs.terminal("run") as (terminal, verb):

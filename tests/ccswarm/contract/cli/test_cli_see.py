@@ -96,7 +96,7 @@ def test_what_a_run_came_to_ends_it_and_can_be_asked_for_again(home: Path, faile
     verbs.rewrite(BASE + task("bad", FAIL, more='agent = "ada"'))
     verbs.run("run", code=1)
     said = verbs.run("result", code=1)
-    assert said.err.startswith("bad is failed: x: ")
+    assert said.err.startswith("bad has ended: failed (x: ")
     assert verbs.json("result", code=1)["status"] == "failed"
     assert "error" not in verbs.json("transcript")
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shlex
 import shutil
 import sqlite3
@@ -14,7 +15,7 @@ import pytest
 
 from ccswarm.config.trust import ConfigTrust
 from tests.ccswarm.support.runs import BASE, QUICK, TWO, RunVerbs, step, task
-from tests.ccswarm.support.verbs import FIRST_USE, SERVERS, agent, server
+from tests.ccswarm.support.verbs import FIRST_USE, SERVERS, agent, agreed, all_verbs, server
 from tests.support.bounds import BOUND_SECONDS
 from tests.support.products import first
 
@@ -63,6 +64,13 @@ def test_without_a_terminal_it_is_refused_by_whatever_would_start_something(verb
         unharmed(verbs)
 
 
+def test_help_tells_which_verbs_refuse_a_changed_configuration() -> None:
+    codes = {name: (one.help or "").partition("Exit codes: ")[2] for name, one in all_verbs().items()}
+    told = {name for name, text in codes.items() if text.startswith("as of ccswarm run") or re.search(r"\b5\s", text)}
+    refusing = {"plan check" if words[0] == "plan" else words[0] for words in READING}
+    assert told == refusing - {"doctor"} | {"init", "trust"}
+
+
 LOOKING = ("status", "ps", "logs last", "runs list", "runs show last", "approvals", "pause last", "cancel last")
 
 
@@ -73,7 +81,7 @@ def test_who_looks_at_runs_or_stops_them_goes_by_what_was_used_last(verbs: RunVe
     for words in LOOKING:
         said = verbs.run(*words.split())
         assert f"{verbs.file} has changed" in said.err
-        assert f"ccswarm trust {verbs.file}" in said.err
+        assert f"; the version used before applies until a person agrees: ccswarm trust {verbs.file}" in said.err
         assert not (verbs.home / "other.db").exists()
         if words in ("status", "ps", "runs list", "runs show last"):
             assert "run_" in said.out
@@ -261,8 +269,14 @@ def test_trust_of_what_has_not_changed_asks_nobody(verbs: RunVerbs) -> None:
 def test_a_file_that_is_gone_is_agreed_to_as_well(verbs: RunVerbs) -> None:
     verbs.run("tools")
     verbs.file.unlink()
-    assert "no longer exists" in verbs.run("tools", code=5).err
-    verbs.run("trust", "--yes")
+    refused = verbs.run("tools", code=5).err
+    assert "is gone; nothing starts until a person agrees to continue without it" in refused
+    assert f"{verbs.file}, last used" in verbs.run("runs", "list").err
+    with verbs.terminal(*shlex.split(refused.partition("next: ccswarm ")[2])) as (terminal, verb):
+        terminal.expect_exact("continue without it? [y/N] ")
+        terminal.send("y")
+        terminal.expect_exact("trusted")
+        assert verb.wait(BOUND_SECONDS) == 0
     assert "no server is configured" in verbs.run("tools", code=2).err
     verbs.file.write_text(BASE)
     assert "exists now, but did not" in verbs.run("tools", code=5).err
@@ -347,6 +361,14 @@ def test_what_was_planted_before_the_first_use_displaces_nothing(planted: RunVer
         assert f"ccswarm trust {planted.file}" in said.out + said.err
         assert not said.first_use
         unharmed(planted)
+    assert f"; {own} applies until a person agrees: ccswarm trust" in planted.run("runs", "list").err
+
+
+def test_where_only_a_new_configuration_is_found_the_defaults_apply_to_who_looks(planted: RunVerbs) -> None:
+    own = planted.home.parent / ".config/ccswarm/config.toml"
+    agreed(own.rename(own.with_name("used.toml")), planted.state)
+    said = planted.run("runs", "list").err
+    assert "has not been used before; the defaults apply until a person agrees: ccswarm trust" in said
 
 
 def test_a_person_sees_what_was_planted_and_decides(planted: RunVerbs) -> None:

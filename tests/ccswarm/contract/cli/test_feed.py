@@ -94,7 +94,7 @@ def refusals(run_feed: Feed, run: str) -> None:
     ):
         assert code(run_feed.ask(method, **params)) == "usage_invalid", method
     assert code(run_feed.ask("run", run="run_none")) == "run_not_found"
-    assert code(run_feed.ask("answer", question="ap_none", approved=False, reason="no")) == "run_not_found"
+    assert code(run_feed.ask("answer", question="ap_none", approved=False, reason="no")) == "question_not_found"
 
 
 @pytest.mark.torture  # test_cli_merge.py gives it back with the verb

@@ -96,14 +96,14 @@ def test_what_does_not_fit_is_named(wire: Wire) -> None:
 
     link = {"url": "https://example.com/plan.toml", "filename": "plan.toml"}
     for method, params, code, reported in (
-        ("SendMessage", {}, -32602, "message: is required"),
-        ("SendMessage", {"message": {}}, -32602, "message.messageId: is required; message.role: is required; message"),
+        ("SendMessage", {}, -32602, "message: is missing"),
+        ("SendMessage", {"message": {}}, -32602, "message.messageId: is missing; message.role: is missing; message"),
         ("SendMessage", sent(role="user"), -32602, "message.role: must be one of: ROLE_USER, ROLE_AGENT"),
         ("message/send", sent(role="ROLE_X"), -32602, "message.role: must be one of: user, agent"),
         ("SendMessage", sent(parts=[]), -32602, "message.parts: "),
         ("SendMessage", sent(parts=[{}]), -32602, "message.parts[0]: must have exactly one of: text, raw, url, data"),
         ("SendMessage", sent(parts=[{"text": "a", "data": 1}]), -32602, "message.parts[0]: must have exactly one"),
-        ("SendMessage", sent(parts=[{"text": 5}]), -32602, "message.parts[0].text: should be a valid string"),
+        ("SendMessage", sent(parts=[{"text": 5}]), -32602, "message.parts[0].text: should be a text"),
         ("SendMessage", sent(parts=[{"text": " "}]), -32602, "message.parts: give the text of the task"),
         ("SendMessage", sent(parts=[{"text": "x" * 100_001}]), -32602, "message.parts: must have at most 100000"),
         ("message/send", sent(role="user", parts=[{"kind": "video"}]), -32602, "message.parts[0]: must have exactly"),
@@ -117,7 +117,7 @@ def test_what_does_not_fit_is_named(wire: Wire) -> None:
             -32003,
             "follow the task with a stream",
         ),
-        ("GetTask", {}, -32602, "id: is required"),
+        ("GetTask", {}, -32602, "id: is missing"),
         ("CancelTask", {"id": "x"}, -32001, "there is no task 'x'"),
         ("SubscribeToTask", {"id": "x"}, -32001, "there is no task 'x'"),
         ("CreateTaskPushNotificationConfig", {"taskId": "x", "url": "http://x"}, -32003, ""),

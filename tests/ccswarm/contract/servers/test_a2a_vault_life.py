@@ -175,5 +175,5 @@ def test_an_address_in_use_and_a_second_process_are_reported(home: Path) -> None
         taken = verbs.run("serve", "--a2a", "--port", str(server.port), code=1).err
         assert f"port {server.port}:" in taken
     said = verbs.run("serve", "--a2a", "--tcp", "--port", "1", code=2).err
-    assert "--port is ambiguous with several servers enabled" in said
-    assert "no protocol to serve was given" in verbs.run("serve", code=2).err
+    assert "--port is ambiguous with several dialects" in said
+    assert "no dialect to serve was given" in verbs.run("serve", code=2).err

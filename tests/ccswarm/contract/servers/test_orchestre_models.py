@@ -268,7 +268,7 @@ async def test_research_reads_with_the_tools_that_are_granted(home: Path) -> Non
     assert done["findings"] == [{"title": "Half to even", "detail": "It is", "sources": ["small.echo"]}]
     assert (done["summary"], done["openQuestions"], done["toolCalls"], done["method"]) == ("So.", ["Why?"], 1, "model")
     assert done["workspace"]["hits"][0]["path"] == "README.md"
-    assert done["notes"] == ["the model made 1 calls of tools; sources are as it names them"]
+    assert done["notes"] == ["the model made 1 call of tools; sources are as it names them"]
 
 
 async def test_a_call_that_nobody_waits_for_ends_its_run(home: Path) -> None:

@@ -184,7 +184,7 @@ def test_the_port_is_the_options_or_that_of_the_environment(verbs: RunVerbs) -> 
             )
         with environment({**client_environment(verbs.home), "MCP_TCP_PORT": "many"}):
             assert "MCP_TCP_PORT is 'many'" in verbs.run("serve", "--tcp", "-w", str(verbs.home), code=2).err
-        assert "no protocol to serve was given" in verbs.run("serve", code=2).err
+        assert "no dialect to serve was given" in verbs.run("serve", code=2).err
         assert "is not a directory" in verbs.run("serve", "--tcp", "-w", str(verbs.home / "none"), code=2).err
 
 

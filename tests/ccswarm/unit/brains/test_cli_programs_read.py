@@ -188,8 +188,8 @@ def test_another_program_is_started_as_its_settings_say() -> None:
 
 PROBLEMS: list[tuple[dict[str, Any], bool, str]] = [
     ({"program": "python3", "command": ["python3"]}, False, ""),
-    ({}, False, "settings.program is missing"),
-    ({"program": "python3", "command": ["python3"], "modle": "x"}, False, "settings.modle: Extra inputs"),
+    ({}, False, "settings.program: is missing"),
+    ({"program": "python3", "command": ["python3"], "modle": "x"}, False, "settings.modle: is not known"),
     ({"program": "cluade"}, False, "cluade is not one of claude, codex, gemini"),
     ({"program": "mine", "command": ["no-such-program"]}, False, "no-such-program is not installed"),
     ({"program": "p", "command": ["python3"], "environment": {"A": "$NONE"}}, False, "no variable or secret NONE"),

@@ -42,7 +42,7 @@ def problems(
         ({"model": "openai"}, "names no model"),
         ({"model": "recorded:"}, "a recorded model needs a file, or replies"),
         ({"model": "openai:big", "base_url": "localhost:11434"}, "should begin with http:// or https://"),
-        ({"model": "openai:big", "max_turns": 0}, "max_turns should be greater than or equal to 1"),
+        ({"model": "openai:big", "max_turns": 0}, "max_turns should be at least 1"),
         ({"model": "openai:big", "price": {"inptu": 1}}, "price.inptu is not known (did you mean input?)"),
         ({"model": "openai:big", "price": {"input": 1}}, "price.output is missing"),
         ({"model": "openai:big", "fallback": ["opnai:b"]}, "fallback.0 model is 'opnai:b'"),

@@ -208,7 +208,7 @@ async def test_the_end_of_what_is_recorded_is_a_failure_that_says_so() -> None:
     made.tool("srv.look", found=1)
     task = await ran(made, reply(LOOK))
     assert task["status"] == "failed"
-    assert "it has 1 replies for task t, and was asked for another" in task["summary"]
+    assert "it has 1 recorded answer for task t, and was asked again" in task["summary"]
     task = await ran(llm_worker(), reply(("srv.look", {"path": "$1.nothing"})))
     assert "reply 1 refers to $1.nothing, which does not exist" in task["summary"]
 
@@ -224,6 +224,9 @@ async def test_replies_may_be_a_file_or_by_task(tmp_path: Any) -> None:
     assert done.result["tasks"]["t"]["summary"] == "This."
     done = await made.run(plan({"model": "recorded:gone.json"}), "run_3", workspace=str(tmp_path))
     assert "gone.json" in done.result["tasks"]["t"]["summary"]
+    (tmp_path / "said.json").write_text('[{"calls": 3}]')
+    done = await made.run(plan({"model": "recorded:said.json"}), "run_4", workspace=str(tmp_path))
+    assert "0.calls: should be a list" in done.result["tasks"]["t"]["summary"]
 
 
 async def test_work_that_is_given_back_goes_on_in_the_same_conversation() -> None:

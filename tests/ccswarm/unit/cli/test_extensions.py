@@ -86,7 +86,7 @@ def test_without_a_purpose_of_its_own_a_dialect_names_the_plain_command() -> Non
 def test_two_dialects_cannot_share_a_port(config: Path) -> None:
     with pytest.raises(UsageInvalid) as refused:
         serve(["speech", "other"], port=7, config=config)
-    assert "--port for at most one other server" in refused.value.suggestion
+    assert "--port for at most one other dialect" in refused.value.suggestion
 
 
 def test_at_a_terminal_a_dialect_says_how_its_new_token_is_shown(config: Path) -> None:

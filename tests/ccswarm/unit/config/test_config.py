@@ -170,7 +170,7 @@ def test_what_is_not_toml_is_named_with_its_line(tmp_path: Path) -> None:
         (STEP + "for_each = 3", "[steps.one] for_each should be a text or should be a list"),
         (STEP + "args = 3", "[steps.one] args should be a table"),
         ('[[steps]]\nid = "one"', "[steps.one] tool is missing"),
-        (STEP + "retry.times = 1000", "[steps.one.retry] times should be less than or equal to 100"),
+        (STEP + "retry.times = 1000", "[steps.one.retry] times should be at most 100"),
         ("[swarm.budget]\nseconds = inf", "[swarm.budget] seconds should be a finite number"),
         ("[engine]\nretention_days = nan", "[engine] retention_days should be a finite number"),
         ("mcp = 3", "mcp should be a table"),

@@ -142,7 +142,6 @@ def test_what_a_delegation_leaves_out_is_known() -> None:
         "retry",
         "budget",
         "attempts",
-        "pick",
     }
     assert set(PlanStep.model_fields) - set(DelegatedStep.model_fields) == {"agent"}
     assert set(Gate.model_fields) - set(DelegatedGate.model_fields) == {"tool", "args", "expect", "timeout_seconds"}

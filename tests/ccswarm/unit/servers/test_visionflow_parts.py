@@ -96,7 +96,7 @@ def test_an_agent_is_the_configured_one_with_no_more_than_it_has() -> None:
 
 def test_steps_that_are_none_are_named() -> None:
     wrong = AgentSettings(name="ada", settings={"steps": [{"tool": "a.b"}]})
-    with pytest.raises(ConfigInvalid, match=r"agent ada: settings\.steps\.0\.id: Field required"):
+    with pytest.raises(ConfigInvalid, match=r"agent ada: settings\.steps\.0\.id: is missing"):
         plan_of(Settings(), kept(), [wrong], "go", "parallel", "low")
 
 

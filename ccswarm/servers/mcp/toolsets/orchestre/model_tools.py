@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from agentwire.counts import counted
 from ccswarm.config.config import Loaded
 from ccswarm.errors import ConfigInvalid, PlanInvalid, ServerUnavailable, SwarmError
 from ccswarm.plan.check import plan_problems
@@ -289,7 +290,7 @@ async def research(workbench: Workbench, given: Given) -> Given:
         return done
     calls = int(reply.usage.get("calls") or 0)
     done["notes"].append(
-        f"the model made {calls} calls of tools; sources are as it names them"
+        f"the model made {counted(calls, 'call')} of tools; sources are as it names them"
         if calls
         else "the model called no tool: besides the hits in the workspace, what it says is from memory"
     )

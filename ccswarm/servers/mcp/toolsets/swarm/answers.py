@@ -64,7 +64,7 @@ def next_of(status: str, run: str, approvals: Sequence[Facts], has_workers: bool
         case "cancelled":
             return f"resume_run {short} continues it, read_result {short} reads what was done"
         case _:
-            return f"read_result {short} shows why; resume_run {short} repeats what did not succeed"
+            return f"read_result {short} shows why; resume_run {short} repeats the tasks that did not succeed"
 
 
 def approvals_in(found: Iterable[Mapping[str, Any]]) -> list[Facts]:

@@ -75,7 +75,7 @@ async def resume_run(workbench: Workbench, given: Given) -> Answer:
     app = await workbench.reading()
     named = await run_id_of(app.engine, given["run"])
     run = await workbench.resume(named)
-    notes = [] if run == named else [f"{named} is over; {run} repeats what did not succeed in it"]
+    notes = [] if run == named else [f"{named} is over; {run} repeats its tasks that did not succeed"]
     return await _changed(workbench, run, "continues", notes)
 
 

@@ -33,8 +33,8 @@ run_status shows the status of all tasks.
 asked. You cannot answer. Tell the person what is asked, and the command that answers it in a terminal: \
 ccswarm approve ID, or ccswarm reject ID --reason WHY.
 5. Runs are kept on disk. When this connection ends, they continue if a worker runs (ccswarm worker), else they are \
-paused; resume_run continues one that is paused or interrupted, and repeats what did not succeed in one that \
-is over. A run is named by its id, an unambiguous beginning of it, or: last.
+paused; resume_run continues one that is paused or interrupted, and repeats the tasks that did not succeed in one \
+that is over. A run is named by its id, an unambiguous beginning of it, or: last.
 6. A tool error names its code and the next step. A start_run that may have to be repeated after a lost connection: \
 give it a unique call_key, and it never starts two runs.
 """
@@ -289,7 +289,7 @@ TOOLS = (
         "resume_run",
         "Resume a run",
         "Resume a run that is paused, cancelled or interrupted where it stopped. For one that is over and did not"
-        " succeed, a new run repeats what failed; its id is in the answer.",
+        " succeed, a new run repeats the tasks that did not, from their first step; its id is in the answer.",
         _object({"run": RUN_ID}, ("run",)),
         CHANGED_ANSWER,
         destructive=True,
