@@ -198,7 +198,8 @@ __ais_h() {
   case ${KSH_VERSION-}${PS2-} in *MIRBSD* | *__ais_g*) ;; *) PS2='$({ __ais_g; } 2>/dev/null)'${PS2:-> } ;; esac
 }
 
-# The person's own EXIT trap is run from ours.
+# The person's own EXIT trap is run from ours, which repeats the status, because mksh forgets it once a command was
+# interrupted.
 __ais_t() {
   # If files may not grow, writing the first byte would end the shell. Checking that takes a process.
   case $__ais_f_ in ?*) case $(ulimit -f) in 0) return 0 ;; esac ;; esac
@@ -218,7 +219,7 @@ $__ais_c" ;;
     eval "__ais_u=$__ais_k"
     trap '__ais_l=$?; __ais_x || :
       case $__ais_l in 0) eval "$__ais_u" ;; *) __ais_s "$__ais_l" || eval "$__ais_u" ;; esac
-      __ais_w; __ais_m "X;$__ais_r;$__ais_l;;$-;$__ais_q"' EXIT
+      __ais_w; __ais_m "X;$__ais_r;$__ais_l;;$-;$__ais_q"; \exit "$__ais_l"' EXIT
     ;;
   esac
 } 2>/dev/null
