@@ -22,7 +22,7 @@ WAYS = {
 """Ways to set the trap, after which it must be the person's."""
 
 
-@pytest.fixture(params=["bash"])
+@pytest.fixture(params=["bash", "zsh"])
 def session(request: pytest.FixtureRequest, home: Path) -> Iterator[RawSession]:
     (home / "trap").write_text(f"{SET}\n")
     (home / "in").write_text("read\n")
@@ -95,3 +95,14 @@ def test_debug_trap_that_a_person_types_runs_for_the_commands_alone(session: Raw
     assert session.run("echo a").output == b"dbg\na\n"
     assert session.run("trap - DEBUG").output == b"dbg\n"
     assert session.run("echo b").output == b"b\n"
+
+
+def test_debug_trap_shows_itself_alone_in_the_trace_of_zsh(home: Path) -> None:
+    session = start("zsh", home, "setopt prompt_subst; PS4='+ '")
+    try:
+        session.run(SET)
+        assert session.run("set -x").output == b"dbg\n"
+        assert session.run("echo a").output == b"+ echo dbg\ndbg\n+ echo a\na\n"
+        assert session.run("set +x").output == b"+ echo dbg\ndbg\n+ set +x\n"
+    finally:
+        session.close()
