@@ -71,7 +71,7 @@ __ais_b() {
     # mksh still traces to the destination at the time tracing was switched on, and no longer traces what a function
     # does after set +x, so for mksh the mark comes last. The pipeline would be traced.
     case ${KSH_VERSION-} in
-    *MIRBSD*) __ais_t="set -x;\\__ais_c $2 \"\$__ais_y\"" ;;
+    *MIRBSD* | *LEGACY*) __ais_t="set -x;\\__ais_c $2 \"\$__ais_y\"" ;;
     *) __ais_t="{ set -x; $__ais_t; } 2>/dev/null" ;;
     esac
     ;;
@@ -124,7 +124,7 @@ __ais_k() {
   case $__ais_a in :) ;; *) set -a ;; esac
 }
 case ${KSH_VERSION-} in
-*MIRBSD*)
+*MIRBSD* | *LEGACY*)
   __ais_K='__ais_J=$? __ais_y=$_ __ais_S="${PIPESTATUS[@]}";{ \__ais_k "$__ais_J" "$__ais_y" "$__ais_S"; } 2>/dev/null'
   ;;
 *) __ais_K='__ais_J=$?;{ \__ais_k "$__ais_J" "${_-}"; } 2>/dev/null' ;;
@@ -195,7 +195,10 @@ __ais_g() { __ais_m L; \exit; }
 __ais_h() {
   case ${PS1-} in *__ais_p*) ;; *) PS1=$__ais_1${PS1:-\$ }$__ais_2 ;; esac
   # mksh does not expand this prompt.
-  case ${KSH_VERSION-}${PS2-} in *MIRBSD* | *__ais_g*) ;; *) PS2='$({ __ais_g; } 2>/dev/null)'${PS2:-> } ;; esac
+  case ${KSH_VERSION-}${PS2-} in
+  *MIRBSD* | *LEGACY* | *__ais_g*) ;;
+  *) PS2='$({ __ais_g; } 2>/dev/null)'${PS2:-> } ;;
+  esac
 }
 
 # The person's own EXIT trap is run from ours, which repeats the status, because mksh forgets it once a command was
