@@ -99,6 +99,10 @@ class Bash:
         lines, more = [f"# {one_line(command.header)}"], b""
         traced = "".join(flag for flag in "xv" if flag in flags)
         begun = f"((__ais_r=={command.seq}))&&{undated(directory, BEGUN)}||__ais_r="
+        # If there may be a DEBUG trap, which a file does not run of its own accord.
+        trap = '__ais_U=$__ais_V;\\builtin eval "$__ais_V";' if command.as_typed else ""
+        after = '&&\\builtin :\n\\builtin [ "$__ais_U" ]&&\\builtin eval "$__ais_G"\n\\__ais_z&&\\builtin :'
+        after = after if command.as_typed else ""
         evaluated = quote(text + (KEEP if command.sound and not traced else ""))
         look = ""
         if command.check:
@@ -119,12 +123,12 @@ class Bash:
             ]
             more = b" __ais_run%d\n" % command.seq
         elif traced:
-            status = f"\\__ais_s {code}" if code and "e" not in flags else "\\builtin :"
+            status = f"\\__ais_s {code}" if code and "e" not in flags else '\\builtin : "$__ais_z"'
             begin, end = ("", "") if command.again else ("{ ", "; } 2>/dev/null")
             lines += [
                 f"{begin}\\__ais_b {command.seq} {quote(title)}{end}",
-                f"{begun};{look}\\builtin eval '{begin}\\builtin set -{traced}; {status}{end};'{guarded}",
-                f'\\__ais_e "{"${__ais_J:-$?}" if look else "$?"}" 2>/dev/null',
+                f"{begun};{look}{trap}\\builtin eval '{begin}\\builtin set -{traced}$__ais_z; {status}{end};'{guarded}",
+                f'\\__ais_e "{"${__ais_J:-$?}" if look else "$?"}" 2>/dev/null{after}',
                 traps,
             ]
         else:
@@ -137,8 +141,8 @@ class Bash:
             free = f'\\builtin [ "$__ais_r,$__ais_J,$__ais_z,$__ais_w,$__ais_o" = {command.seq},,,.,. ]'
             lines += [
                 f"{names};{private}{free}&&\\builtin printf {mark} >/dev/tty||__ais_r=",
-                f"{begun};{look}{status}\\builtin eval {guarded}",
-                '\\__ais_e "${__ais_J:-$?}"' if command.sound else END,
+                f"{begun};{look}{trap}{status}\\builtin eval {guarded}",
+                ('\\__ais_e "${__ais_J:-$?}"' if command.sound else END) + after,
                 traps,
             ]
         write(f"{directory}/c", "\n".join([*lines, ""]))
@@ -164,6 +168,8 @@ class Bash:
 
     def strip_trace(self, output: bytes, nonce: str) -> bytes:
         ours = rb"(?:[^\n]*(?:__ais_|builtin |local |case \$- in|\[\[ |\(\( |" + nonce.encode() + rb")[^\n]*\n)*"
+        # Our DEBUG trap is traced, too.
+        output = re.sub(rb"[^\n]*case \$\{FUNCNAME-\}\$BASH_COMMAND in\r?\n\Z", b"", output)
         return re.sub(
             rb'[^\n]*(?:__ais_e "?(?:\d+|\$\?|\$\{__ais_J)|__ais_J=|__ais_p )[^\n]*\n' + ours + rb"\Z", b"", output
         )

@@ -12,12 +12,14 @@ case $- in *a*) builtin set +a; __ais_a=1 ;; *) __ais_a= ;; esac
 # text, Y: its PIPESTATUS. X: tracing is on, but off for us. 4: PS4 at the prompt, 5: PS4 when our code began, 9: the
 # expression that removes it: expansions are not traced, so the person's PS4 is evaluated neither for the trigger nor
 # for us. z: always empty. g: traps may have changed, T: what the last prompt hook evaluates, D: the person's DEBUG
-# trap, which ours runs, W: the command that sets ours, C: the mark of the prompt, B: the same if it is to be shown. M:
-# expands to the number of lines begun, N: at the prompt, that number and the number of lines in the history, including
-# an incomplete one.
+# trap, which ours runs, W: the command that sets ours, V: the same, as long as there is one, U: empties when ours runs,
+# G, S, F: commands that look for traps, O: has x and the last word of a hook after which no other DEBUG trap ran, C: the
+# mark of the prompt, B: the same if it is to be shown. M: expands to the number of lines begun, N: at the prompt, that
+# number and the number of lines in the history, including an incomplete one.
 __ais_ab=${__ais_r-}
 __ais_d=@DIR@ __ais_f=@DIR@/c __ais_r= __ais_l=0 __ais_k= __ais_j= __ais_u=
-__ais_y= __ais_i=0 __ais_I= __ais_c= __ais_X= __ais_4= __ais_9=0 __ais_z= __ais_g=1 __ais_T= __ais_D= __ais_W=
+__ais_y= __ais_i=0 __ais_I= __ais_c= __ais_X= __ais_4= __ais_9=0 __ais_z= __ais_g=1 __ais_T=
+__ais_D= __ais_W= __ais_V= __ais_U=
 __ais_M='\#' __ais_N=
 # The status of a command that was open, if it is known, is kept.
 if [[ ! $__ais_ab ]]; then __ais_J=; fi
@@ -32,6 +34,16 @@ else
   __ais_1=$'\\[\e]7777;@N@;B\a\\]' __ais_2=$'\\[\e]7777;@N@;L\a\\]' __ais_0=$__ais_P
 fi
 if ((BASH_VERSINFO[0] * 100 + BASH_VERSINFO[1] >= 501)); then __ais_v=1; else __ais_v=; fi
+
+# bash puts a DEBUG trap back after a file, also if a command in the file took it away. A command file therefore sets it
+# again first, and if ours does not run at its end, notes here, outside of functions, whether there still is one.
+__ais_G='\__ais_t&&\builtin :;\builtin [ "$__ais_g" ]&&__ais_g=2&&\builtin trap -p DEBUG >|"$__ais_d/out/gone"'
+__ais_S='\builtin [ "$__ais_g" ]&&\builtin trap -p DEBUG >|"$__ais_d/out/debug"&&\builtin trap -p ERR >|"$__ais_d/out/err"'
+__ais_S+='&&__ais_g=&&__ais_traps&&\builtin eval "$__ais_W"'
+__ais_F="__ais_t&&\\builtin :;$__ais_S"$'\n'
+builtin unset __ais_O
+builtin declare -gA __ais_O
+__ais_O[x__ais_q]=
 
 # If typed input was lost, that key may have another meaning.
 __ais_enter() {
@@ -224,8 +236,12 @@ __ais_q() {
   fi
   case $- in *a*) builtin export -n "${!__ais_@}" ;; esac
   if [[ $__ais_g ]]; then
-    __ais_g= __ais_T='\builtin trap -p DEBUG >|"$__ais_d/out/debug";\builtin trap -p ERR >|"$__ais_d/out/err";__ais_traps
-\builtin eval "$__ais_W"'
+    __ais_T=$__ais_S
+    if [[ $__ais_g == 2 ]]; then
+      IFS= builtin read -r -d '' __ais_o <"$__ais_d/out/gone" || builtin :
+      # In POSIX mode, the second means that there is no trap.
+      case $__ais_o in '' | 'trap -- - '*) __ais_T='\builtin trap - DEBUG $__ais_z'$'\n'$__ais_T ;; esac
+    fi
   fi
   if [[ $__ais_X ]]; then
     __ais_on
@@ -242,14 +258,17 @@ __ais_traps() {
   # In POSIX mode, this means that there is no trap.
   if [[ $__ais_o == 'trap -- - '* ]]; then __ais_o=; fi
   if [[ $__ais_w == 'trap -- - '* ]]; then __ais_w=; fi
-  __ais_W= __ais_C=$'\e]7777;@N@;B\a'
+  __ais_W= __ais_V= __ais_C=$'\e]7777;@N@;B\a'
   if [[ $__ais_w || $__ais_o ]]; then __ais_C=$'\e]7777;@N@;B;t\a'; fi
   __ais_B=$__ais_C
-  if [[ $__ais_w && $__ais_w != *'*__ais_*)'* ]]; then
+  if [[ $__ais_w ]]; then
+    __ais_V='\builtin trap "$__ais_D" DEBUG'
     __ais_w=${__ais_w#trap -- }
     builtin eval "__ais_D=${__ais_w% DEBUG*}"
-    __ais_D='case ${FUNCNAME-}$BASH_COMMAND in *__ais_*) ;; *)'$'\n'$__ais_D$'\n'';; esac'
-    __ais_W='\builtin trap "$__ais_D" DEBUG'
+    if [[ $__ais_w != *'*__ais_*)'* ]]; then
+      __ais_W=$__ais_V
+      __ais_D='case ${FUNCNAME-}$BASH_COMMAND in *__ais_U*) __ais_U= ;; *__ais_*) ;; *)'$'\n'$__ais_D$'\n'';; esac'
+    fi
   fi
 }
 
@@ -282,7 +301,8 @@ __ais_h() {
     case $__ais_w in __[aA][iI][sS]_[pP]' '*$'\n'* | '{ '__[aA][iI][sS]_[pP]' '*$'\n'*) __ais_w=${__ais_w#*$'\n'} ;; esac
     PROMPT_COMMAND[0]=$__ais_o$'\n'${__ais_w//__[aA][iI][sS]_[pPqQ]/:}
   fi
-  __ais_o=$'__ais_q\n\\builtin eval "$__ais_T"'
+  # After a DEBUG trap that is not ours, $_ is another one, and traps are looked for.
+  __ais_o=$'__ais_q\n\\builtin eval "${__ais_O[x$_]-$__ais_F}$__ais_T"'
   if [[ $__ais_v ]]; then
     PROMPT_COMMAND[0]=${PROMPT_COMMAND[0]%$'\n'"$__ais_o"}
     PROMPT_COMMAND[7777]=$__ais_o
@@ -296,7 +316,7 @@ __ais_t() {
   case ${FUNCNEST-}$__ais_z in ?*) builtin local FUNCNEST=0 2>/dev/null || builtin : ;; esac
   # If files may not grow, writing the first byte would end the shell.
   if [[ $(builtin ulimit -f) == 0 ]]; then __ais_z; builtin return; fi
-  __ais_g=1
+  __ais_g=${__ais_g:-1}
   if builtin trap -p EXIT >|"$__ais_d/out/trap"; then
     IFS= builtin read -r -d '' __ais_w <"$__ais_d/out/trap" || builtin :
     if [[ $__ais_w != *__ais_x* ]]; then

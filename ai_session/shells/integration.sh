@@ -71,7 +71,7 @@ __ais_b() {
     # mksh still traces to the destination at the time tracing was switched on, and no longer traces what a function
     # does after set +x, so for mksh the mark comes last. The pipeline would be traced.
     case ${KSH_VERSION-} in
-    *MIRBSD*) __ais_t="set -x;\\__ais_c $2 \"\$__ais_y\"" ;;
+    *MIRBSD* | *LEGACY*) __ais_t="set -x;\\__ais_c $2 \"\$__ais_y\"" ;;
     *) __ais_t="{ set -x; $__ais_t; } 2>/dev/null" ;;
     esac
     ;;
@@ -124,7 +124,7 @@ __ais_k() {
   case $__ais_a in :) ;; *) set -a ;; esac
 }
 case ${KSH_VERSION-} in
-*MIRBSD*)
+*MIRBSD* | *LEGACY*)
   __ais_K='__ais_J=$? __ais_y=$_ __ais_S="${PIPESTATUS[@]}";{ \__ais_k "$__ais_J" "$__ais_y" "$__ais_S"; } 2>/dev/null'
   ;;
 *) __ais_K='__ais_J=$?;{ \__ais_k "$__ais_J" "${_-}"; } 2>/dev/null' ;;
@@ -195,10 +195,14 @@ __ais_g() { __ais_m L; \exit; }
 __ais_h() {
   case ${PS1-} in *__ais_p*) ;; *) PS1=$__ais_1${PS1:-\$ }$__ais_2 ;; esac
   # mksh does not expand this prompt.
-  case ${KSH_VERSION-}${PS2-} in *MIRBSD* | *__ais_g*) ;; *) PS2='$({ __ais_g; } 2>/dev/null)'${PS2:-> } ;; esac
+  case ${KSH_VERSION-}${PS2-} in
+  *MIRBSD* | *LEGACY* | *__ais_g*) ;;
+  *) PS2='$({ __ais_g; } 2>/dev/null)'${PS2:-> } ;;
+  esac
 }
 
-# The person's own EXIT trap is run from ours.
+# The person's own EXIT trap is run from ours, which repeats the status, because mksh forgets it once a command was
+# interrupted.
 __ais_t() {
   # If files may not grow, writing the first byte would end the shell. Checking that takes a process.
   case $__ais_f_ in ?*) case $(ulimit -f) in 0) return 0 ;; esac ;; esac
@@ -218,7 +222,7 @@ $__ais_c" ;;
     eval "__ais_u=$__ais_k"
     trap '__ais_l=$?; __ais_x || :
       case $__ais_l in 0) eval "$__ais_u" ;; *) __ais_s "$__ais_l" || eval "$__ais_u" ;; esac
-      __ais_w; __ais_m "X;$__ais_r;$__ais_l;;$-;$__ais_q"' EXIT
+      __ais_w; __ais_m "X;$__ais_r;$__ais_l;;$-;$__ais_q"; \exit "$__ais_l"' EXIT
     ;;
   esac
 } 2>/dev/null

@@ -14,16 +14,38 @@ done
 # text of a command, g: the exit was reported, le: the command that ended last and its status, ab: the command that was
 # open when this file was read again, y: $_ for the next command, I: the pipeline that sets pipestatus for it. X:
 # whether the person traces, 0: the expansion that switches tracing off: expansions are not traced, so PS4 is not
-# evaluated for us. 1: the same, after $? and $- were stored in 5 and 6. 4: PS4 meanwhile. D: the person's DEBUG trap,
-# which ours runs, j: the status of the text, R: the alias that the next line consists of.
+# evaluated for us. 1: the same, after $? and $- were stored in 5 and 6. 4: PS4 meanwhile. j: the status of the text, R:
+# the alias that the next line consists of. K: the expansion that stores the status, y, and Q: pipestatus; its value is a
+# builtin, which fails if no trap is to be replaced. D: our DEBUG trap, which hooks take away while they run, U, O: what
+# it has before and after the person's.
+# A DEBUG trap runs for each command of ours, too, but not for expansions, and once for a list of && and ||. zsh unsets
+# ZSH_DEBUG_CMD when one has run, so it is set before a text, and looked at after it. V: what was seen: false for
+# nothing; else by H: f0 for a trap that is not yet ours, which the list then replaces. T: ours ran, Z: $- if it traces.
 __ais_ab=${__ais_r-}
 __ais_d=@DIR@ __ais_f=@DIR@/c __ais_r= __ais_l=0 __ais_k= __ais_i= __ais_t= __ais_g=
-__ais_y= __ais_I= __ais_X=off __ais_4= __ais_D= __ais_j= __ais_R=
+__ais_y= __ais_I= __ais_X=off __ais_4= __ais_D= __ais_j= __ais_R= __ais_Q= __ais_V= __ais_T=
 __ais_0='${${${options[xtrace]:#off}:+${__ais_X::=on}}:+}${${options[xtrace]::=off}:+}'
 __ais_A= __ais_B='${${options[aliases]::=${__ais_A:-$options[aliases]}}:+}'
 __ais_1='${${__ais_5::=$?}:+}${${__ais_6::=$-}:+}'$__ais_0
+# Tracing is off until the person's part. It is switched on again where that is not traced.
+__ais_U='[[ -z $__ais_Z ]] || { } 2>/dev/null${${options[xtrace]::=on}:+}'
+__ais_U='case "${${${__ais_Z::=${(M)-:#*x*}}:+${options[xtrace]::=off}}:+}${ZSH_DEBUG_CMD-}${funcstack[*]}" in
+\\builtin\ \"*__ais_K*|*__ais_T*) __ais_T=1; '$__ais_U' ;;
+*__ais_*) '$__ais_U' ;;
+*) '$__ais_U'
+'
+__ais_O='
+;; esac'
+# They may have become numbers.
+builtin unset __ais_H __ais_K 2>/dev/null
+__ais_H='${${__ais_V::=f${+functions[TRAPDEBUG]}$__ais_T}:+}'
+__ais_H+='${${${(M)__ais_V:#f1}:+${functions[TRAPDEBUG]::=$__ais_U${functions[TRAPDEBUG]}$__ais_O}}:+}'
+# If files may not grow, writing the first byte would end the shell.
+__ais_H+='${${${(M)__ais_V:#f0}:+${${$(builtin ulimit -f):#0}:+:}}:-false}'
+__ais_K='${${:-${(e)__ais_0}${__ais_j::=$?}${__ais_V::=${ZSH_DEBUG_CMD+false}}${__ais_y::=$_}'
+__ais_K+='${__ais_Q::=${(j:|:)pipestatus[@]}}}:+}${__ais_V:-${(e)__ais_H}}'
 builtin zmodload zsh/datetime 2>/dev/null
-builtin enable printf eval return set trap local 2>/dev/null
+builtin enable printf eval return set trap local false 2>/dev/null
 
 # If typed input was lost, that key may have another meaning.
 __ais_ln() {
@@ -54,21 +76,6 @@ __ais_at() {
   __ais_W=${__ais_w//[[:cntrl:]]/?}
 }
 
-# The last command of a complete text, because after it $_ and pipestatus are those of the evaluation. It succeeds, so
-# that the evaluation does not fail again.
-__ais_q() {
-  builtin emulate -L zsh
-  builtin trap - DEBUG
-  __ais_j=$1
-  __ais_k "${@[2,-1]}"
-}
-# Stores what the next command finds as $_ ($1) and pipestatus (the rest).
-__ais_k() {
-  builtin emulate -L zsh
-  __ais_y=${1-} __ais_I=
-  builtin local one
-  for one in "${@[2,-2]}"; do __ais_I+="\\__ais_s $one|"; done
-}
 # The last call before the text of a traced command.
 __ais_l() {
   builtin emulate -L zsh +x
@@ -80,10 +87,11 @@ __ais_l() {
 # us, and on again before the command's text, for which $?, $_ and pipestatus are unchanged.
 __ais_b() {
   __ais_t=
-  if [[ -o verbose ]]; then builtin set +v; __ais_t="\\builtin \\set -v;"; fi
+  if [[ -o verbose ]]; then builtin set +v; __ais_t="\\builtin \\set -v\${__ais_X:+};"; fi
   if [[ $__ais_X == on ]]; then
     if [[ ${(t)PS4} == *readonly* ]]; then __ais_4=$PS4; else __ais_4=$PS4 PS4=; fi
-    __ais_t="{ $__ais_t \\builtin \\set -x;${__ais_I}\\__ais_l $2 \"\$__ais_y\"&&\\builtin :; } 2>/dev/null;"
+    __ais_t+=" \\builtin \\set -x\${__ais_X:+};${__ais_I}\\__ais_l $2 \"\$__ais_y\"&&\\builtin :"
+    __ais_t="{ $__ais_t; } 2>/dev/null;"
   else
     __ais_t+="${__ais_I}\\__ais_s $2 \"\$__ais_y\"&&\\builtin :;"
   fi
@@ -92,9 +100,10 @@ __ais_b() {
   # If a brace is an alias, our code cannot be hidden.
   if [[ -n ${aliases[\{]-}${aliases[\}]-} ]]; then __ais_t=${${__ais_t//\{ /}//; \} 2>\/dev\/null/}; fi
   if [[ -n $__ais_R ]]; then builtin unalias "$__ais_R"; fi
-  __ais_X=off __ais_j= __ais_k= __ais_l=0 __ais_le=. __ais_r= __ais_R=
+  __ais_X=off __ais_j= __ais_k= __ais_l=0 __ais_le=. __ais_r= __ais_R= __ais_T=
+  __ais_V=${${ZSH_DEBUG_CMD=}:+}
   builtin printf -v __ais_r %s "$1"
-  if [[ -o allexport ]]; then builtin typeset -gm +x '__ais_*'; fi
+  if [[ -o allexport ]]; then builtin typeset -gm +x '__ais_*' ZSH_DEBUG_CMD; fi
   builtin printf '%s\e]7777;@N@;C;%s;%s\a' "$3" "$1" "${EPOCHREALTIME-}" >/dev/tty || { __ais_r=; builtin return 1; }
 }
 
@@ -127,11 +136,13 @@ __ais_e() {
   builtin setopt hist_ignore_space
   if [[ -o allexport ]]; then builtin typeset -g +x __ais_A __ais_E; fi
   builtin emulate -L zsh
+  [[ -z $__ais_D ]] || builtin trap - DEBUG
   __ais_l=$1 __ais_k=1 __ais_le="$__ais_r;$1"
   __ais_at
   __ais_m "D;$__ais_r;$1;${EPOCHREALTIME-};$o;$__ais_W"
   __ais_r= __ais_A=
-  if (( $# > 2 )); then __ais_k "${@[2,-1]}"; fi
+  __ais_I=
+  if [[ $__ais_Q == *'|'* ]]; then __ais_I="\\__ais_s ${${__ais_Q%|*}//|/|\\__ais_s }|"; fi
   __ais_h
   builtin return $z
 }
@@ -157,8 +168,11 @@ __ais_pr() {
 
 # First prompt hook. A command that is still open was aborted, and its end is reported here.
 __ais_p() {
-  builtin emulate -L "zsh${(e)__ais_1}"
-  builtin local s="$__ais_5" o="$__ais_6"
+  builtin emulate -L "zsh${(e)__ais_1}${${__ais_w::=${__ais_k}${ZSH_DEBUG_CMD+false}}:+}" &&
+    [[ ${__ais_w:-${(e)__ais_H}} == : ]] && builtin unsetopt localtraps && builtin trap >|"$__ais_d/out/trap" &&
+    builtin trap - DEBUG && __ais_w=2
+  builtin local s="$__ais_5" o="$__ais_6" typed=${(M)__ais_w:#2}
+  [[ -z $__ais_D || -n $typed ]] || builtin trap - DEBUG
   if [[ $__ais_X == on ]]; then o+=x; fi
   __ais_l=$s
   if [[ -n $__ais_A ]]; then options[aliases]=$__ais_A __ais_A=; fi
@@ -175,16 +189,23 @@ __ais_p() {
   if [[ -n $__ais_r ]]; then __ais_e $s; fi
   if [[ -z $__ais_k ]]; then __ais_at; __ais_m "A;;$s;${EPOCHREALTIME-};$o;$__ais_W"; fi
   __ais_k= __ais_X=off
+  # A function does not give a trap back that was set in one.
+  if [[ -n $typed ]]; then __ais_debug; builtin trap "$__ais_D" DEBUG; __ais_D=; fi
   builtin return $s
 } 2>/dev/null
-__ais_pe() { builtin emulate -L "zsh${(e)__ais_0}"; __ais_m P; } 2>/dev/null
+__ais_pe() { builtin emulate -L "zsh${(e)__ais_0}"; __ais_T=${${ZSH_DEBUG_CMD=}:+}; __ais_m P; } 2>/dev/null
 
 # Also the last prompt hook, because other hooks may have replaced ours.
 __ais_h() {
   builtin emulate -L "zsh${(e)__ais_1}"
   builtin local s="$__ais_5"
   # Without these builtins a command would not run, and seem to have failed.
-  builtin enable eval printf trap return set local
+  builtin enable eval printf trap return set local false
+  # One that another hook has just set is not ours, and stays.
+  if [[ -n $__ais_D ]]; then
+    __ais_Z=n
+    [[ $__ais_Z == n ]] || builtin trap - DEBUG
+  fi
   # A read-only hook cannot be changed; then only our own commands are reported.
   if [[ ${(t)precmd_functions} == *readonly* ]]; then
     :
@@ -264,16 +285,10 @@ __ais_x() {
 __ais_c='if [[ $(builtin ulimit -f) != 0 ]] && builtin trap >|"$__ais_d/out/trap" && __ais_u; then
   builtin trap '\''__ais_l=$?${(e)__ais_0}; __ais_w; if (( __ais_l )); then __ais_s "$__ais_l" || builtin eval "$__ais_v"
     else builtin :; builtin eval "$__ais_v"; fi; __ais_x "$__ais_l"'\'' EXIT
-fi
-if [[ -n $__ais_D ]]; then builtin trap "$__ais_D" DEBUG; __ais_D=; fi
-if [[ -n ${functions[TRAPDEBUG]-} && $functions[TRAPDEBUG] != *__ais_* ]]; then
-  functions[TRAPDEBUG]="case \"\$ZSH_DEBUG_CMD\${funcstack[*]}\" in *__ais_*) ;; *)
-$functions[TRAPDEBUG]
-;; esac"
 fi'
+# Sets v to the person's EXIT trap, and fails if ours is set.
 __ais_u() {
   builtin emulate -L zsh
-  builtin trap - DEBUG
   builtin local text line own=0
   text=$(<"$__ais_d/out/trap")
   if [[ $text == *__ais_x* ]]; then own=1; else __ais_v=; fi
@@ -281,21 +296,38 @@ __ais_u() {
     case $line in
     *__ais_*) ;;
     'trap -- '*' EXIT') line=${line% EXIT}; builtin eval "__ais_v=${line#trap -- }" ;;
-    'trap -- '*' DEBUG')
-      line=${line% DEBUG}
-      builtin eval "__ais_D=${line#trap -- }"
-      __ais_D='case "$ZSH_DEBUG_CMD${funcstack[*]}" in *__ais_*) ;; *)'$'\n'$__ais_D$'\n'';; esac'
-      ;;
     esac
   done
   builtin return $own
+} 2>/dev/null
+# Sets D to our DEBUG trap, and fails if the person has none.
+__ais_debug() {
+  builtin emulate -L zsh
+  builtin local line
+  for line in ${(f)"$(<"$__ais_d/out/trap")"}; do
+    case $line in
+    'trap -- '*' DEBUG')
+      line=${line% DEBUG}
+      builtin eval "__ais_D=${line#trap -- }"
+      if [[ $__ais_D != *__ais_* ]]; then __ais_D=$__ais_U$__ais_D$__ais_O; fi
+      builtin return 0
+      ;;
+    esac
+  done
+  builtin return 1
 } 2>/dev/null
 
 builtin unsetopt prompt_sp prompt_cr
 builtin setopt hist_ignore_space
 builtin command -p stty -ixon </dev/tty 2>/dev/null || builtin :
 __ais_h
+builtin : "${ZSH_DEBUG_CMD=}"
+builtin "${(e)__ais_K}" && builtin trap >|"$__ais_d/out/trap" && builtin trap - DEBUG && __ais_debug &&
+  builtin trap "$__ais_D" DEBUG || builtin :
+if [[ -n ${(M)funcstack:#__ais_late} ]]; then __ais_D=; fi
 builtin eval "$__ais_c"
+builtin : "${ZSH_DEBUG_CMD=}"
+__ais_j= __ais_y= __ais_Q= __ais_V=
 for __ais_w in ${=__ais_S}; do builtin setopt "$__ais_w"; done
 if [[ -n $__ais_o ]]; then builtin setopt allexport; fi
 if [[ -n $__ais_a ]]; then builtin setopt aliases; fi

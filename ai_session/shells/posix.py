@@ -11,7 +11,7 @@ class Posix(PosixShell):
     """The system's ``sh``, and shells of its kind under their own names."""
 
     name = "posix"
-    names = ("sh", "dash", "ash", "busybox", "ksh", "ksh93", "mksh")
+    names = ("sh", "dash", "ash", "busybox", "ksh", "ksh93", "mksh", "lksh")
 
     def options(self, executable: str) -> tuple[str, ...]:
         """Return the argument that makes busybox a shell; none for others."""

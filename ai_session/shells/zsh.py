@@ -23,7 +23,12 @@ from ai_session.shells.base import (
     undated,
 )
 
-KEEP = '\\__ais_q "$?" "$_" "${pipestatus[@]}${${(e)__ais_0}:+}"\n__ais_r=${__ais_j:+$__ais_r}\n'
+OURS = (
+    '&&\\builtin \\trap >|"$__ais_d/out/trap"&&\\builtin \\trap - DEBUG&&\\__ais_debug'
+    '&&\\builtin \\trap "$__ais_D" DEBUG||\\builtin \\:'
+)
+"""The rest of a list that has seen a DEBUG trap of the person's: ours takes its place, and runs it."""
+KEEP = f'\\builtin "${{(e)__ais_K}}"{OURS}\n__ais_r=${{__ais_j:+$__ais_r}}\n'
 """The commands that store the status; it is unknown if they fail."""
 
 EVALUATED = re.compile(r"\bset|trap|TRAP|xtrace|verbose")
@@ -111,9 +116,13 @@ class Zsh:
         # Until the text is evaluated, everything is read without aliases, because a reserved word may be one.
         begin = f"__ais_A=${{options[aliases]}}${{${{options[aliases]::=off}}:+}}\n{begin}"
         # An error that ends the whole file leaves no other trace of the status.
-        run = f'{{ \\builtin \\eval "${{(e)__ais_B}}$__ais_t"{text}\n}} always {{ __ais_j=${{__ais_j:-$?}}; }}'
-        last = "" if command.sound else ' "$_" "${pipestatus[@]}"'
-        end = f'\\__ais_e "$__ais_j${{${{(e)__ais_0}}:+}}"{last}&&\\builtin \\:'
+        always = f'\\builtin "${{${{__ais_V:+false}}:-${{(e)__ais_K}}}}"{OURS}'
+        # After an interrupt nothing else of this file switches tracing on again.
+        if "x" in command.flags:
+            aborted = "${TRY_BLOCK_ERROR:#0}${TRY_BLOCK_INTERRUPT:#0}"
+            always += f"; {{ }} 2>/dev/null${{${{${{:-{aborted}}}:+${{options[xtrace]::=$__ais_X}}}}:+}}"
+        run = f'{{ \\builtin \\eval "${{(e)__ais_B}}$__ais_t"{text}\n}} always {{ {always}; }}'
+        end = '\\__ais_e "$__ais_j${${(e)__ais_0}:+}"&&\\builtin \\:'
         if "x" in command.flags or "set" in text or "xtrace" in text:
             end = f"__ais_E=${{options[aliases]}}${{${{options[aliases]::=off}}:+}}\n{end}"
             back = "${${options[aliases]::=$__ais_E}:+}"
@@ -129,7 +138,7 @@ class Zsh:
         begin = f"\\__ais_b {command.seq} {status} {on_one_line(title)}||\\builtin \\return 1;"
         begin += f"{begun(directory, command)};"
         text = command.line + (" " if command.line.endswith("&") else ";") + KEEP.strip().replace("\n", ";")
-        end = '\\__ais_e "$__ais_j${${${(e)__ais_0}}:+}"&&\\builtin \\:'
+        end = '\\__ais_e "$__ais_j${${(e)__ais_0}:+}"&&\\builtin \\:'
         run = f"\\__ais_n {command.seq} {status} {on_one_line(begin)} {on_one_line(f'{text};{end}')} '{title and 1}'"
         replace(directory / "c", f"# {one_line(command.header)}\n{run}\n")
         return b" __ais_run%d\n" % command.seq
@@ -156,7 +165,7 @@ class Zsh:
 
     def strip_trace(self, output: bytes, nonce: str) -> bytes:
         ours = rb"(?:[^\n]*(?:__ais_|builtin |local |emulate |\[\[ |\(\( |" + nonce.encode() + rb")[^\n]*\n)*"
-        return re.sub(rb'[^\n]*(?:__ais_[eq] "?(?:\d+|\$)|__ais_[AEj]=)[^\n]*\n' + ours + rb"\Z", b"", output)
+        return re.sub(rb'[^\n]*(?:__ais_e "?(?:\d+|\$)|__ais_[AE]=)[^\n]*\n' + ours + rb"\Z", b"", output)
 
 
 def begun(directory: Path, command: CommandText) -> str:

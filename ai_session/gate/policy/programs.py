@@ -16,7 +16,7 @@ def word_set(text: str) -> frozenset[str]:
     return frozenset(text.split())
 
 
-SHELLS = word_set("sh bash dash zsh fish ksh ksh93 mksh ash rbash busybox toybox yash oksh csh tcsh")
+SHELLS = word_set("sh bash dash zsh fish ksh ksh93 mksh lksh ash rbash busybox toybox yash oksh csh tcsh")
 TAKE_VALUES = word_set("-o +o -O +O --rcfile --init-file")
 SEARCHERS = word_set("find fd fdfind")
 STARTERS = (

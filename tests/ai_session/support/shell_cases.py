@@ -475,7 +475,7 @@ FISH = (
     Case("  ...jobs, kill", "kill (jobs -p); true", None, 0),
 )
 
-OF_SHELL = {"bash": BASH, "zsh": ZSH, "fish": FISH, "posix": DASH, "mksh": MKSH, "ksh93": KSH93}
+OF_SHELL = {"bash": BASH, "zsh": ZSH, "fish": FISH, "posix": DASH, "mksh": MKSH, "lksh": MKSH, "ksh93": KSH93}
 """The cases of shells by executable, else by plug-in."""
 
 STYLES = (

@@ -7,6 +7,7 @@ import os
 import pty
 import re
 import select
+import shutil
 import signal
 import struct
 import termios
@@ -18,7 +19,7 @@ from pathlib import Path
 
 from agentwire import plugins
 from ai_session.sessions.executor import CLEARS
-from ai_session.shells.base import CommandText, Shell
+from ai_session.shells.base import KIND, CommandText, Shell
 from ai_session.system.shell_words import in_one_line, is_whole
 from tests.conftest import contents, pids
 from tests.support.bounds import BOUND_SECONDS
@@ -286,19 +287,29 @@ class RawSession:
             self.reap()
 
 
+PLUGINS = {
+    executable: name
+    for name in plugins.names(KIND)
+    for executable in plugins.load(KIND, name).names
+    if executable not in ("sh", "ksh") and shutil.which(executable)
+}
+"""The plug-in of every installed shell, by the name of its executable. sh is one of the others, and ksh another name of
+one of them.
+"""
+SHELLS = tuple(PLUGINS)
+SH_LIKE = tuple(name for name in SHELLS if name != "fish")
+
 START_FILE = {"bash": ".bashrc", "zsh": ".zshrc", "fish": ".config/fish/config.fish"}
-"""By plug-in; that of any other is named by ``$ENV``."""
+"""By executable; that of any other is named by ``$ENV``."""
 
 
-def kin(plugin: str) -> str:
-    """Return the plug-in's name if it has an integration script of its own, else ``posix``."""
-    return plugin if plugin in ("bash", "zsh", "fish") else "posix"
+def kin(shell: str) -> str:
+    """Return the shell's name if it has an integration script of its own, else ``posix``."""
+    return shell if shell in START_FILE else "posix"
 
 
-def start(
-    plugin: str, home: Path, text: str = "", *, user_rc: bool = True, wanted: str = "", **env: str | None
-) -> RawSession:
-    """Start a shell with HOME ``home`` and a start file with ``text``; None removes a variable."""
+def start(shell: str, home: Path, text: str = "", *, user_rc: bool = True, **env: str | None) -> RawSession:
+    """Start one of ``SHELLS`` with HOME ``home`` and a start file with ``text``; None removes a variable."""
     folder = home / "it's a session"
     folder.mkdir(mode=0o700, exist_ok=True)
     # Without it, fish first reads all manual pages of the system.
@@ -307,13 +318,13 @@ def start(
     prompt = home / ".config/fish/functions/fish_prompt.fish"
     prompt.parent.mkdir(parents=True, exist_ok=True)
     prompt.write_text("function fish_prompt; echo '> '; end\n")
-    file = home / START_FILE.get(plugin, ".shrc")
+    file = home / START_FILE.get(shell, ".shrc")
     file.parent.mkdir(parents=True, exist_ok=True)
     file.write_text(text)
-    own = {} if plugin in START_FILE else {"ENV": str(file)}
+    own = {} if shell in START_FILE else {"ENV": str(file)}
     merged = {**os.environ, **own, **env}
     kept = {name: value for name, value in merged.items() if value is not None}
-    return RawSession(plugins.load("ai_session.shells", plugin), folder, kept, user_rc=user_rc, wanted=wanted)
+    return RawSession(plugins.load(KIND, PLUGINS[shell]), folder, kept, user_rc=user_rc, wanted=shell)
 
 
 def text_of(output: bytes) -> bytes:

@@ -35,7 +35,7 @@ pytestmark = [pytest.mark.anyio, pytest.mark.corners, pytest.mark.either("backen
 any_shell = pytest.mark.either("caller")
 
 NOWHERE: Any = None
-SHELLS = ("bash", "zsh", "dash", "fish", "mksh")
+SHELLS = ("bash", "zsh", "dash", "fish", "mksh", "lksh")
 
 
 class Caller:
@@ -166,7 +166,7 @@ async def test_settings_of_the_terminal_that_take_no_line_are_undone_and_said(ca
     """A key that is a letter of what the session types, a line end that is none; capitals only are left as they are."""
     # Of the others, line editors make keys of their own.
     signals, others = ("intr .", "quit /", "susp e"), ("kill /", "erase s", "lnext .", "eof .")
-    keys = {"mksh": (), "bash": signals}.get(caller.shell, signals + others)
+    keys = {"mksh": (), "lksh": (), "bash": signals}.get(caller.shell, signals + others)
     code = "sh -c 'exit 3'" if caller.shell == "fish" else "(exit 3)"
     for setting in (*keys, "inlcr"):
         assert (await caller.execute(f"stty {setting}"))["exit_code"] == 0

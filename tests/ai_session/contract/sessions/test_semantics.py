@@ -23,7 +23,7 @@ from tests.support.products import first
 pytestmark = pytest.mark.anyio
 BUSYBOX = tuple(case for case in DASH if case.name != "^C in a pure shell loop")
 """busybox leaves its loop out of the handler of the signal, and then may wait for a lock of its own for ever."""
-SHELLS = {"bash": BASH, "zsh": POSIX, "dash": DASH, "busybox": BUSYBOX, "mksh": MKSH, "fish": FISH}
+SHELLS = {"bash": BASH, "zsh": POSIX, "dash": DASH, "busybox": BUSYBOX, "mksh": MKSH, "lksh": MKSH, "fish": FISH}
 SIGNALS_AS_CODES = {-9: 137}
 """A harness that owns the shell sees a signal number; a session reports what a shell would."""
 

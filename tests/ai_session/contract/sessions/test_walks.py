@@ -22,7 +22,7 @@ pytestmark = [pytest.mark.anyio, pytest.mark.corners]
 AT_ONCE = 4
 ATTEMPTS = 3
 """Of a walk after which a session was usable too late: on a busy machine, one in time shows that it can be."""
-SHELLS = ("bash", "zsh", "fish", "dash", "busybox", "mksh")
+SHELLS = ("bash", "zsh", "fish", "dash", "busybox", "mksh", "lksh")
 
 
 @pytest.fixture(params=plugins.names("ai_session.backends"))

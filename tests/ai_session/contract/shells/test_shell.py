@@ -12,15 +12,7 @@ import pytest
 from agentwire import plugins
 from tests.ai_session.support import shell_cases
 from tests.ai_session.support.shell_cases import Case
-from tests.ai_session.support.shells import Outcome, RawSession
-
-# sh is one of the others; ksh and busybox's ash may be missing.
-SHELLS = [
-    (name, executable)
-    for name in plugins.names("ai_session.shells")
-    for executable in plugins.load("ai_session.shells", name).names
-    if executable not in ("sh", "ksh") and shutil.which(executable)
-]
+from tests.ai_session.support.shells import PLUGINS, Outcome, RawSession
 
 
 def problem(case: Case, outcome: Outcome) -> str:
@@ -90,14 +82,14 @@ def starter(plugin: str, wanted: str, home: Path) -> Callable[[int], RawSession]
 
 
 def test_every_plugin_is_here() -> None:
-    assert {plugin for plugin, _ in SHELLS} == set(plugins.names("ai_session.shells"))
+    assert set(PLUGINS.values()) == set(plugins.names("ai_session.shells"))
 
 
 @pytest.mark.torture  # test_semantics.py plays the same cases in sessions
-@pytest.mark.parametrize(("plugin", "executable"), SHELLS)
-def test_semantics(plugin: str, executable: str, home: Path, scratch: Path) -> None:
-    cases = shell_cases.OF_SHELL.get(executable) or shell_cases.OF_SHELL[plugin]
-    assert run_all(starter(plugin, executable, home), scratch, cases) == ""
+@pytest.mark.parametrize("shell", PLUGINS)
+def test_semantics(shell: str, home: Path, scratch: Path) -> None:
+    cases = shell_cases.OF_SHELL.get(shell) or shell_cases.OF_SHELL[PLUGINS[shell]]
+    assert run_all(starter(PLUGINS[shell], shell, home), scratch, cases) == ""
 
 
 @pytest.mark.torture  # as dash, whose script it has, plays them

@@ -3,26 +3,19 @@
 from __future__ import annotations
 
 import re
-import shutil
 from pathlib import Path
 
 import pytest
 
-from agentwire import plugins
-from tests.ai_session.support.shells import start
+from tests.ai_session.support.shells import SH_LIKE, start
 
 pytestmark = pytest.mark.corners
 
-SH_LIKE = [name for name in plugins.names("ai_session.shells") if name != "fish"]
-EXECUTABLES = [(name, name) for name in SH_LIKE if name != "posix"] + [
-    ("posix", name) for name in ("dash", "busybox", "mksh") if shutil.which(name)
-]
 
-
-@pytest.mark.parametrize(("plugin", "wanted"), EXECUTABLES)
+@pytest.mark.parametrize("shell", SH_LIKE)
 @pytest.mark.parametrize("traced", [False, True])
-def test_nothing_of_ours_is_exported_by_set_a(plugin: str, wanted: str, traced: bool, home: Path) -> None:
-    session = start(plugin, home, wanted=wanted)
+def test_nothing_of_ours_is_exported_by_set_a(shell: str, traced: bool, home: Path) -> None:
+    session = start(shell, home)
     try:
         assert session.run("set -a; mine=1").exit_code == 0
         for _ in range(2):
@@ -40,10 +33,10 @@ def test_nothing_of_ours_is_exported_by_set_a(plugin: str, wanted: str, traced: 
         session.close()
 
 
-@pytest.mark.either("wanted")
-@pytest.mark.parametrize(("plugin", "wanted"), EXECUTABLES)
-def test_a_shell_that_may_write_no_file_lives_on(plugin: str, wanted: str, home: Path) -> None:
-    session = start(plugin, home, wanted=wanted)
+@pytest.mark.either("shell")
+@pytest.mark.parametrize("shell", SH_LIKE)
+def test_a_shell_that_may_write_no_file_lives_on(shell: str, home: Path) -> None:
+    session = start(shell, home)
     try:
         assert session.run("ulimit -S -f 0; trap 'echo bye' USR1; echo a").output == b"a\n"
         for text in ("echo trap", "trap 'echo bye' EXIT; echo b", ". /dev/null; echo source"):

@@ -11,11 +11,9 @@ import pytest
 from agentwire import plugins
 from ai_session.errors import ShellUnavailable
 from tests.ai_session.support.shell_cases import STYLES
-from tests.ai_session.support.shells import RawSession, Seen, kin, start
+from tests.ai_session.support.shells import PLUGINS, SH_LIKE, SHELLS, RawSession, Seen, kin, start
 
 pytestmark = pytest.mark.corners
-
-SHELLS = plugins.names("ai_session.shells")
 
 
 def answers(session: RawSession) -> list[tuple[bytes, int | None]]:
@@ -46,13 +44,18 @@ DAILY = {
 
 
 @pytest.mark.parametrize(
-    ("plugin", "name", "text"),
-    [pytest.param(*style, marks=() if style[1] in DAILY else pytest.mark.torture) for style in STYLES],
+    ("shell", "name", "text"),
+    [
+        pytest.param(shell, *style, marks=() if style[0] in DAILY else pytest.mark.torture)
+        for shell in SHELLS
+        for family, *style in STYLES
+        if family == kin(shell)
+    ],
 )
-def test_start_file(plugin: str, name: str, text: str, environment: Path, home: Path) -> None:
-    activate = "activate.fish" if plugin == "fish" else "activate"
+def test_start_file(shell: str, name: str, text: str, environment: Path, home: Path) -> None:
+    activate = "activate.fish" if shell == "fish" else "activate"
     (home / "venv").symlink_to(environment)
-    session = start(plugin, home, text.replace("@DIR@", str(home)))
+    session = start(shell, home, text.replace("@DIR@", str(home)))
     try:
         assert answers(session) == RIGHT
         session.run(f". {home}/venv/bin/{activate}")
@@ -60,7 +63,7 @@ def test_start_file(plugin: str, name: str, text: str, environment: Path, home: 
         session.run("deactivate")
         assert answers(session) == RIGHT
         assert session.wait_ready()
-        if plugin == "bash":
+        if shell == "bash":
             assert b"ais" not in session.run("history").output
     finally:
         session.close()
@@ -81,19 +84,14 @@ BROKEN = (
 
 
 @pytest.mark.parametrize(
-    ("plugin", "name", "text", "in_fish"),
+    ("shell", "name", "text", "in_fish"),
     # dash ends by set -e in a sourced file even where that file's status is looked at.
-    [
-        (plugin, *rest)
-        for plugin in SHELLS
-        for rest in BROKEN
-        if (kin(plugin), rest[0]) != ("posix", "fails under set -e")
-    ],
+    [(shell, *rest) for shell in SHELLS for rest in BROKEN if (kin(shell), rest[0]) != ("posix", "fails under set -e")],
 )
-def test_broken_start_file(plugin: str, name: str, text: str, in_fish: str | None, home: Path) -> None:
-    session = start(plugin, home, (in_fish or "") if plugin == "fish" else text)
+def test_broken_start_file(shell: str, name: str, text: str, in_fish: str | None, home: Path) -> None:
+    session = start(shell, home, (in_fish or "") if shell == "fish" else text)
     try:
-        session.run("set +exu; set +a" if plugin != "fish" else "set -e fish_trace")
+        session.run("set +exu; set +a" if shell != "fish" else "set -e fish_trace")
         assert answers(session) == RIGHT
         assert session.wait_ready()
         assert session.run(f"env | grep -c {session.nonce}").output == b"0\n"
@@ -101,11 +99,11 @@ def test_broken_start_file(plugin: str, name: str, text: str, in_fish: str | Non
         session.close()
 
 
-@pytest.mark.either("plugin")
-@pytest.mark.parametrize("plugin", [name for name in SHELLS if name != "fish"])
-def test_start_file_that_exits_is_reported_as_the_exit_it_is(plugin: str, home: Path) -> None:
+@pytest.mark.either("shell")
+@pytest.mark.parametrize("shell", SH_LIKE)
+def test_start_file_that_exits_is_reported_as_the_exit_it_is(shell: str, home: Path) -> None:
     with pytest.raises(EOFError):
-        start(plugin, home, "exit 4")
+        start(shell, home, "exit 4")
 
 
 def test_exit_in_the_start_file_of_fish_only_ends_the_file(home: Path) -> None:
@@ -128,16 +126,16 @@ ENVIRONMENTS: tuple[tuple[str, dict[str, str | None]], ...] = (
 
 
 @pytest.mark.parametrize(
-    ("plugin", "name", "env"),
+    ("shell", "name", "env"),
     [
         # Every run has a shell for each environment, and each shell.
-        pytest.param(plugin, *environment, marks=[] if (shell - number) % len(SHELLS) == 0 else [pytest.mark.torture])
+        pytest.param(shell, *environment, marks=[] if (place - number) % len(SHELLS) == 0 else [pytest.mark.torture])
         for number, environment in enumerate(ENVIRONMENTS)
-        for shell, plugin in enumerate(SHELLS)
+        for place, shell in enumerate(SHELLS)
     ],
 )
-def test_environment(plugin: str, name: str, env: dict[str, str | None], home: Path) -> None:
-    session = start(plugin, home, **env)
+def test_environment(shell: str, name: str, env: dict[str, str | None], home: Path) -> None:
+    session = start(shell, home, "", user_rc=True, **env)
     try:
         outcome = [session.run(text) for text in ("echo ok", "false", "echo end")]
         assert [(o.output, o.exit_code) for o in outcome] == [(b"ok\n", 0), (b"", 1), (b"end\n", 0)]
@@ -146,11 +144,11 @@ def test_environment(plugin: str, name: str, env: dict[str, str | None], home: P
         session.close()
 
 
-@pytest.mark.either("plugin")
-@pytest.mark.parametrize("plugin", SHELLS)
-def test_working_directory_is_deleted(plugin: str, home: Path) -> None:
+@pytest.mark.either("shell")
+@pytest.mark.parametrize("shell", SHELLS)
+def test_working_directory_is_deleted(shell: str, home: Path) -> None:
     (home / "gone").mkdir()
-    session = start(plugin, home)
+    session = start(shell, home)
     try:
         session.run(f"cd '{home}/gone'")
         (home / "gone").rmdir()
@@ -160,10 +158,10 @@ def test_working_directory_is_deleted(plugin: str, home: Path) -> None:
         session.close()
 
 
-@pytest.mark.parametrize("plugin", SHELLS)
+@pytest.mark.parametrize("shell", SHELLS)
 @pytest.mark.parametrize("user_rc", [True, False])
-def test_start_files_are_read_when_asked_for(plugin: str, user_rc: bool, home: Path) -> None:
-    session = start(plugin, home, "MINE=yes" if plugin != "fish" else "set -g MINE yes", user_rc=user_rc)
+def test_start_files_are_read_when_asked_for(shell: str, user_rc: bool, home: Path) -> None:
+    session = start(shell, home, "MINE=yes" if shell != "fish" else "set -g MINE yes", user_rc=user_rc)
     try:
         assert session.run('echo "<$MINE>"').output == (b"<yes>\n" if user_rc else b"<>\n")
     finally:
@@ -225,22 +223,23 @@ def test_fish_without_configuration_hands_its_persons_folder_on(home: Path) -> N
 
 
 def test_env_is_the_persons_again_for_shells_started_from_a_posix_shell(home: Path) -> None:
-    session = start("posix", home, "MINE=yes")
+    session = start("dash", home, "MINE=yes")
     try:
         assert session.run("echo $ENV $MINE").output.decode() == f"{home}/.shrc yes\n"
     finally:
         session.close()
 
 
-@pytest.mark.either("plugin")
-@pytest.mark.parametrize("plugin", SHELLS)
-def test_start_is_reported_once_with_pid_and_version(plugin: str, home: Path) -> None:
-    session = start(plugin, home)
+@pytest.mark.either("shell")
+@pytest.mark.parametrize("shell", SHELLS)
+def test_start_is_reported_once_with_pid_and_version(shell: str, home: Path) -> None:
+    session = start(shell, home)
     try:
         mark = session.mark("R", 0)
         assert isinstance(mark, Seen)
         assert mark.fields[0] == str(session.pid)
-        assert bool(mark.fields[1]) == (kin(plugin) != "posix")
+        said = session.run('echo "$KSH_VERSION$BASH_VERSION$ZSH_VERSION$FISH_VERSION"').output
+        assert mark.fields[1] == said.decode().strip()
         for _ in range(2):
             session.run("true")
         assert session.wait_ready()
@@ -249,7 +248,7 @@ def test_start_is_reported_once_with_pid_and_version(plugin: str, home: Path) ->
         session.close()
 
 
-@pytest.mark.parametrize("plugin", SHELLS)
+@pytest.mark.parametrize("plugin", sorted(set(PLUGINS.values())))
 def test_find(plugin: str) -> None:
     shell = plugins.load("ai_session.shells", plugin)
     found = shell.find("")

@@ -7,13 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from agentwire import plugins
-from tests.ai_session.support.shells import RawSession, kin, start
+from tests.ai_session.support.shells import SH_LIKE, SHELLS, RawSession, kin, start
 
 pytestmark = pytest.mark.corners
 
-SHELLS = plugins.names("ai_session.shells")
-SH_LIKE = [name for name in SHELLS if name != "fish"]
 FILL = "cd /usr; export FOO='a b\nc'; g() { echo \"G $FOO\"; }; alias zz='echo ZZ'; plain=1; export PS1='> '"
 FILL_FISH = "cd /usr; set -gx FOO 'a b\nc'; function g; echo \"G $FOO\"; end; alias zz='echo ZZ'; set -g plain 1"
 
@@ -25,25 +22,25 @@ def ends(session: RawSession, text: str) -> tuple[bytes, int | None]:
     return outcome.output, session.status
 
 
-@pytest.mark.parametrize("plugin", SHELLS)
-def test_next_shell_goes_on_where_the_last_one_ended(plugin: str, home: Path) -> None:
-    session = start(plugin, home)
+@pytest.mark.parametrize("shell", SHELLS)
+def test_next_shell_goes_on_where_the_last_one_ended(shell: str, home: Path) -> None:
+    session = start(shell, home)
     try:
-        session.run(FILL_FISH if plugin == "fish" else FILL)
+        session.run(FILL_FISH if shell == "fish" else FILL)
         for _ in range(2):
             assert ends(session, "exit 7") == (b"", 7)
             session.start()
         assert session.run('pwd; echo "$FOO"; zz').output == b"/usr\na b\nc\nZZ\n"
         assert session.run('echo "<$plain>"').output == b"<>\n"
-        if kin(plugin) != "posix":
+        if kin(shell) != "posix":
             assert session.run("g").output == b"G a b\nc\n"
     finally:
         session.close()
 
 
-@pytest.mark.parametrize("plugin", SHELLS)
-def test_state_is_private_and_holds_nothing_of_ours(plugin: str, home: Path) -> None:
-    session = start(plugin, home, AI_SESSION_ID="cookie", TERM="vt100")
+@pytest.mark.parametrize("shell", SHELLS)
+def test_state_is_private_and_holds_nothing_of_ours(shell: str, home: Path) -> None:
+    session = start(shell, home, AI_SESSION_ID="cookie", TERM="vt100")
     try:
         ends(session, "exit 0")
         state = session.directory / "out/state"
@@ -58,10 +55,10 @@ def test_state_is_private_and_holds_nothing_of_ours(plugin: str, home: Path) -> 
         session.close()
 
 
-@pytest.mark.either("plugin")
-@pytest.mark.parametrize("plugin", SHELLS)
-def test_torn_state_is_not_read(plugin: str, home: Path) -> None:
-    session = start(plugin, home)
+@pytest.mark.either("shell")
+@pytest.mark.parametrize("shell", SHELLS)
+def test_torn_state_is_not_read(shell: str, home: Path) -> None:
+    session = start(shell, home)
     try:
         ends(session, "exit 0")
         state = session.directory / "out/state"
@@ -73,10 +70,10 @@ def test_torn_state_is_not_read(plugin: str, home: Path) -> None:
         session.close()
 
 
-@pytest.mark.either("plugin")
-@pytest.mark.parametrize("plugin", SH_LIKE)
-def test_death_by_set_e_keeps_state_and_exit_code(plugin: str, home: Path) -> None:
-    session = start(plugin, home)
+@pytest.mark.either("shell")
+@pytest.mark.parametrize("shell", SH_LIKE)
+def test_death_by_set_e_keeps_state_and_exit_code(shell: str, home: Path) -> None:
+    session = start(shell, home)
     try:
         assert ends(session, "cd /usr; set -e; (exit 5); echo never") == (b"", 5)
         mark = session.mark("X", 0)
@@ -88,11 +85,11 @@ def test_death_by_set_e_keeps_state_and_exit_code(plugin: str, home: Path) -> No
         session.close()
 
 
-@pytest.mark.parametrize("plugin", SH_LIKE)
+@pytest.mark.parametrize("shell", SH_LIKE)
 @pytest.mark.parametrize("where", ["start file", "command", "typed"])
-def test_exit_trap_of_the_person_runs_and_the_end_is_reported(plugin: str, where: str, home: Path) -> None:
+def test_exit_trap_of_the_person_runs_and_the_end_is_reported(shell: str, where: str, home: Path) -> None:
     trap = "trap 'echo \"it'\\''s $?\"' EXIT"
-    session = start(plugin, home, trap if where == "start file" else "")
+    session = start(shell, home, trap if where == "start file" else "")
     try:
         if where == "command":
             session.run(trap)
@@ -112,10 +109,10 @@ def test_exit_trap_of_the_person_runs_and_the_end_is_reported(plugin: str, where
         session.close()
 
 
-@pytest.mark.either("plugin")
-@pytest.mark.parametrize("plugin", SH_LIKE)
-def test_exit_trap_taken_back_is_not_run(plugin: str, home: Path) -> None:
-    session = start(plugin, home)
+@pytest.mark.either("shell")
+@pytest.mark.parametrize("shell", SH_LIKE)
+def test_exit_trap_taken_back_is_not_run(shell: str, home: Path) -> None:
+    session = start(shell, home)
     try:
         session.run("trap 'echo bye' EXIT")
         session.run("trap - EXIT")
@@ -125,12 +122,10 @@ def test_exit_trap_taken_back_is_not_run(plugin: str, home: Path) -> None:
         session.close()
 
 
-@pytest.mark.parametrize(
-    ("plugin", "executable"), [("bash", ""), ("zsh", ""), ("fish", ""), ("posix", "busybox"), ("posix", "mksh")]
-)
-def test_only_what_people_type_is_in_their_history(plugin: str, executable: str, home: Path) -> None:
+@pytest.mark.parametrize("shell", SHELLS)
+def test_only_what_people_type_is_in_their_history(shell: str, home: Path) -> None:
     own = f"export HISTFILE={home}/history HISTSIZE=100; SAVEHIST=100; HISTCONTROL=ignoredups"
-    session = start(plugin, home, "" if plugin == "fish" else own, wanted=executable)
+    session = start(shell, home, "" if shell == "fish" else own)
     try:
         session.run("echo from-agent")
         assert session.wait_ready()
@@ -144,17 +139,17 @@ def test_only_what_people_type_is_in_their_history(plugin: str, executable: str,
         kept = b"".join(path.read_bytes() for path in files)
         assert b"ais" not in kept
         assert b"from-agent" not in kept
-        assert (b"by-hand" in kept) == (kin(plugin) != "posix")
+        assert (b"by-hand" in kept) == (kin(shell) != "posix")
     finally:
         session.close()
 
 
-@pytest.mark.either("plugin")
-@pytest.mark.parametrize("plugin", SHELLS)
-def test_without_start_files_the_history_is_left_alone(plugin: str, home: Path) -> None:
+@pytest.mark.either("shell")
+@pytest.mark.parametrize("shell", SHELLS)
+def test_without_start_files_the_history_is_left_alone(shell: str, home: Path) -> None:
     for name in (".bash_history", ".zsh_history", ".sh_history"):
         (home / name).write_text("".join(f"line {n}\n" for n in range(3000)))
-    session = start(plugin, home, user_rc=False)
+    session = start(shell, home, user_rc=False)
     try:
         session.run("true")
         ends(session, "exit 0")
@@ -164,9 +159,9 @@ def test_without_start_files_the_history_is_left_alone(plugin: str, home: Path) 
         session.close()
 
 
-@pytest.mark.parametrize("plugin", SHELLS)
-def test_children_never_learn_the_nonce(plugin: str, home: Path) -> None:
-    session = start(plugin, home, "set -gx PS1 x" if plugin == "fish" else "set -a; export PS1='x> '; PS4=y")
+@pytest.mark.parametrize("shell", SHELLS)
+def test_children_never_learn_the_nonce(shell: str, home: Path) -> None:
+    session = start(shell, home, "set -gx PS1 x" if shell == "fish" else "set -a; export PS1='x> '; PS4=y")
     try:
         session.run("true")
         assert session.run(f"env | grep -c {session.nonce}").output == b"0\n"
@@ -176,10 +171,10 @@ def test_children_never_learn_the_nonce(plugin: str, home: Path) -> None:
         session.close()
 
 
-@pytest.mark.either("plugin")
-@pytest.mark.parametrize("plugin", SHELLS)
-def test_shell_that_replaced_itself_reports_again(plugin: str, home: Path) -> None:
-    session = start(plugin, home)
+@pytest.mark.either("shell")
+@pytest.mark.parametrize("shell", SHELLS)
+def test_shell_that_replaced_itself_reports_again(shell: str, home: Path) -> None:
+    session = start(shell, home)
     try:
         session.run("cd /usr")
         before = len(session.log)
@@ -187,7 +182,7 @@ def test_shell_that_replaced_itself_reports_again(plugin: str, home: Path) -> No
         session.until(lambda: session.mark("C", before) is not None, "the start mark")
         session.until(
             # A shell without a line editor leaves the terminal as it is.
-            lambda: session.at_prompt() or (kin(plugin) == "posix" and b"# " in session.log[-9:]),
+            lambda: session.at_prompt() or (kin(shell) == "posix" and b"# " in session.log[-9:]),
             "the new shell",
         )
         session.position = len(session.log)
