@@ -151,7 +151,7 @@ class ShellUnavailable(CallerError, LookupError):
 
 
 class CallKeyConflict(CallerError):
-    """The call key was used before with other arguments."""
+    """The call key was used before with other arguments, or for another session of that name."""
 
     code = "call_key_conflict"
 

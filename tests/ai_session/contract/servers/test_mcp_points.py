@@ -267,6 +267,16 @@ def test_13_a_call_sent_again_by_a_new_process_does_not_run_twice(module_home: P
     assert other["_meta"]["ai-session/error"]["code"] == "call_key_conflict"
 
 
+def test_13_a_key_of_another_client_is_another_key(module_home: Path) -> None:
+    written = list[str]()
+    for name in ("one", "two", "one"):
+        with Client(env=living_in(module_home), anew=True) as client:
+            client.initialize(name=name)
+            counted = run(client, "echo ran >> each; wc -l < each", call_key="each")
+            written.append(counted["structuredContent"]["output"])
+    assert [line.strip() for line in written] == ["1", "2", "1"]
+
+
 def test_14_tools_say_what_they_are(pipe: Client) -> None:
     tools: list[Message] = pipe.result("tools/list")["tools"]
     assert len(tools) <= 12
