@@ -79,7 +79,7 @@ class SessionNotFound(CallerError, LookupError):
 
 
 class SessionExists(CallerError):
-    """A live session already has that name."""
+    """A session already has that name: a live one, or one with another box, shell or backend."""
 
     code = "session_exists"
 
