@@ -69,6 +69,9 @@ class Gate:
         trace = steps.trace
         await parts.sessions.turns.begin(rate_key(call.principal), CALL_SECONDS)
         recorded, unsafe = gate_secrets.learn(parts.masking, call.principal, call.arguments)
+        if texts := parts.masking.unsure(recorded):
+            learning = gate_secrets.learn_given(parts.masking, call.principal, texts)
+            await parts.sessions.turns.run(rate_key(call.principal), learning)
         with parts.telemetry.part("audit.begin"):
             entry = await parts.audit.begin(
                 call.call_id,
