@@ -59,6 +59,7 @@ class Gate:
         wait never ends a command.
         """
         trace = Trace()
+        call = await self.person.attributed(call)
         with self.parts.telemetry.call(call, trace) as ended:
             return ended(await self._recorded(CallSteps(self.parts, call, asker, trace)))
 
