@@ -14,7 +14,7 @@ from typing import Any
 
 from ai_session.errors import LimitReached
 from ai_session.gate.redaction.patterns import BY_CONTEXT, plausible
-from ai_session.gate.redaction.redactor import MIN_KNOWN_CHARS, Redactor
+from ai_session.gate.redaction.redactor import MIN_KNOWN_CHARS, Redactor, unquoted
 from ai_session.system.shares import share
 from ai_session.system.turns import Steps, finished
 from ai_session.system.variable_names import like
@@ -35,8 +35,6 @@ MOST_GIVEN = 64
 
 GIVEN_CHARS = 1 << 18
 """How much of each text of a call is searched for values."""
-
-_ENDS_WORD = re.compile(r"[;&|<>()]")
 
 LABELS = 200
 """Labels made in one step."""
@@ -133,8 +131,7 @@ class Masking:
             data = text.encode(errors="surrogatepass")
             for span in (yield from self._shapes.finding(data)):
                 if span.kind in BY_CONTEXT:
-                    secret = data[span.start : span.end].decode(errors="surrogatepass")
-                    found |= dict.fromkeys(_given_values(secret), span.kind)
+                    found |= dict.fromkeys(_given_values(data[span.start : span.end]), span.kind)
         known = self._given.get(owner, {})
         if found:
             latest = [*{name: kind for name, kind in known.items() if name not in found}.items(), *found.items()]
@@ -238,13 +235,12 @@ def _parts(value: str) -> Iterator[str]:
         yield from (line for line in value.split("\n") if _KEY_LINE.match(line))
 
 
-def _given_values(secret: str) -> Iterator[str]:
-    """Yield what of a value in its context is worth knowing: as a whole, and up to where an unquoted word or base64
-    ends."""
-    for value in (secret, _ENDS_WORD.split(secret, maxsplit=1)[0].rstrip("=")):
-        fits = MIN_KNOWN_CHARS <= len(value) <= PIECE_CHARS and value[0] not in "/~."
-        if fits and plausible("named", value.encode(errors="surrogatepass")):
-            yield value
+def _given_values(secret: bytes) -> Iterator[str]:
+    """Yield what of a value in its context is worth knowing."""
+    for value in (secret, unquoted(secret)):
+        fits = MIN_KNOWN_CHARS <= len(value) <= PIECE_CHARS and value[:1] not in (b"/", b"~", b".")
+        if fits and plausible("named", value):
+            yield value.decode(errors="surrogatepass")
 
 
 def _strings(given: Any) -> Iterator[str]:

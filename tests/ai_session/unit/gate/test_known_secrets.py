@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import random
+import re
 import string
 from pathlib import Path
 
@@ -95,6 +96,8 @@ def test_a_value_in_a_context_ends_with_its_word_unless_that_is_quoted(home: Pat
     learn_given(masking, "OTHER_SECRET='Gh12;Ij34Kl56'")
     assert masking.masked("<Ab12Cd34Ef56>").startswith("<[REDACTED:variable:")
     assert hides(masking, "Gh12;Ij34Kl56")
+    both = masking.masked("NEW_SECRET=Ab12Cd34Ef56; echo Ab12Cd34Ef56")
+    assert len(set(re.findall(r"REDACTED:variable:\w+", both))) == 1
 
 
 def test_the_latest_values_of_a_user_are_known_and_those_of_others_stay(home: Path) -> None:
