@@ -79,7 +79,7 @@ class SessionNotFound(CallerError, LookupError):
 
 
 class SessionExists(CallerError):
-    """A live session already has that name."""
+    """A session already has that name: a live one, or one with another box, shell or backend."""
 
     code = "session_exists"
 
@@ -151,7 +151,7 @@ class ShellUnavailable(CallerError, LookupError):
 
 
 class CallKeyConflict(CallerError):
-    """The call key was used before with other arguments."""
+    """The call key was used before with other arguments, or for another session of that name."""
 
     code = "call_key_conflict"
 

@@ -123,6 +123,9 @@ class SandboxProfile:
     tmp_bytes: int = 2 << 30
 
 
+STARTER = "ai-session-starter"
+"""The ``$0`` of a script that prepares a program's terminal and variables, and then becomes the program."""
+
 TRUSTED = SandboxProfile()
 PROFILES = ("read-only", "workspace", "trusted")
 """Strictest first."""

@@ -39,7 +39,7 @@ def terminal_tools(session: ai_session.Session, *, timeout: float = 60.0) -> lis
         return _or_tool_error(session.screen).text
 
     def send_input(
-        text: Annotated[str, "Typed unchanged; no Enter is added."] = "",
+        text: Annotated[str, "Typed unchanged, but CRLF as LF; no Enter is added."] = "",
         keys: Annotated[list[str] | None, "Pressed after the text: Enter, C-c, Escape, Up, F1 …"] = None,
     ) -> str:
         """Type into the program that runs in the terminal."""

@@ -87,7 +87,7 @@ class TerminalToolset(FunctionToolset[Any]):
         """Type into the program that runs in the terminal.
 
         Args:
-            text: Typed unchanged; no Enter is added.
+            text: Typed unchanged, but CRLF as LF; no Enter is added.
             keys: Pressed after the text: Enter, C-c, Escape, Up, F1 …
         """
         if text:

@@ -39,10 +39,10 @@ async def open(  # noqa: A001
 ) -> Session:
     """Return the session with that name, see ``ai_session.open``. Leaving its ``async with`` disconnects."""
     unique = name or f"python-{os.urandom(4).hex()}"
-    wanted = {"working_directory": os.path.abspath(directory), "shell": shell, "backend": backend, "env": env}
     connection = Connection()
     try:
-        info = await connection.drive(steps.open_session(unique, profile, **wanted, rows=rows, cols=cols))
+        asked = steps.open_session(unique, directory, profile, shell, backend, env=env, rows=rows, cols=cols)
+        info = await connection.drive(asked)
     except BaseException:
         await connection.close()
         raise

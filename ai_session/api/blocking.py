@@ -36,12 +36,13 @@ def open(  # noqa: A001
 
     A session without a name is closed at the end of its ``with`` block; any other stays open until it is closed,
     whatever happens to this program. ``directory`` defaults to this program's; ``profile`` requests a sandbox profile
-    other than the configured one. Raises AiSessionError: ConsentNeeded if a person has to agree first, Denied,
+    other than the configured one. Raises AiSessionError: SessionExists if an existing session has another profile,
+    shell or backend, or a workspace without ``directory``; ConsentNeeded if a person has to agree first, Denied,
     ConfigInvalid …
     """
     unique = name or f"python-{os.urandom(4).hex()}"
-    wanted = {"working_directory": os.path.abspath(directory), "shell": shell, "backend": backend, "env": env}
-    return Session(drive(steps.open_session(unique, profile, **wanted, rows=rows, cols=cols)), lasting=bool(name))
+    found = drive(steps.open_session(unique, directory, profile, shell, backend, env=env, rows=rows, cols=cols))
+    return Session(found, lasting=bool(name))
 
 
 def list_sessions() -> list[SessionInfo]:

@@ -31,6 +31,7 @@ from ai_session.api.blocking import Session, drive
 from ai_session.api.blocking import open as open_session
 from ai_session.client.connection import ControlClient, connect_program, error_from
 from ai_session.errors import AiSessionError, DaemonUnavailable, NothingRunning
+from ai_session.models import STARTER
 
 if TYPE_CHECKING:
     from codecs import IncrementalDecoder, IncrementalEncoder
@@ -495,7 +496,7 @@ def _wrap(words: list[str], env: Mapping[str, str] | None, *, echo: bool, ignore
         script += "".join(
             ("/usr/bin/env -i ", f'{OWN}="${OWN}" ', *(f'{name}="${PREFIX}{name}" ' for name in env if name != OWN))
         )
-    return ["/bin/sh", "-c", script + '"$@"', "sh", *words]
+    return ["/bin/sh", "-c", script + '"$@"', STARTER, *words]
 
 
 def _for_fish(word: str) -> str:

@@ -67,12 +67,35 @@ def effect(tool: str, /, profile: str = "", **arguments: Any) -> Call:
     return Call(tool, {**given, "call_key": f"api_{os.urandom(12).hex()}"}, profile)
 
 
-def open_session(name: str, profile: str, **wanted: Any) -> Steps[SessionInfo]:
-    """Return the session with that name, which is created if necessary."""
+def open_session(
+    name: str, directory: str | os.PathLike[str], profile: str, shell: str, backend: str, **wanted: Any
+) -> Steps[SessionInfo]:
+    """Return the session with that name, which is created if necessary. Raises SessionExists if it has another box,
+    shell or backend than was asked for; ``directory`` may be any in its workspace."""
+    wanted |= {"working_directory": os.path.abspath(directory), "shell": shell, "backend": backend}
     try:
-        return session_info((yield effect("create_session", profile, name=name, **wanted)))
+        found = session_info((yield effect("create_session", profile, name=name, **wanted)))
     except SessionExists:
-        return (yield from info(name))
+        found = yield from info(name)
+    box, _, _ = found.sandbox.partition(" ")
+    workspace = str(found.facts.get("workspace", ""))
+    has = {
+        "profile": (profile, "trusted" if box == "none" else box),
+        "shell": (os.path.basename(shell), found.shell),
+        "backend": (backend if backend != "auto" else "", found.backend),
+        "directory": (os.fspath(directory) if workspace and not _inside(directory, workspace) else "", workspace),
+    }
+    if other := [f"{what} {real}, not {asked}" for what, (asked, real) in has.items() if asked and asked != real]:
+        raise SessionExists(
+            f"session {name!r} already exists, with {' and '.join(other)}",
+            suggestion="leave that out to use the session as it is, close it first, or choose another name",
+        )
+    return found
+
+
+def _inside(directory: str | os.PathLike[str], workspace: str) -> bool:
+    real = os.path.realpath(directory)
+    return os.path.commonpath((real, workspace)) == workspace
 
 
 def info(session: str) -> Steps[SessionInfo]:

@@ -335,7 +335,9 @@ def screen(
 
 def send(
     session: SessionName,
-    text: Annotated[list[str] | None, Argument(help="Typed unchanged; words are joined with spaces.")] = None,
+    text: Annotated[
+        list[str] | None, Argument(help="Typed unchanged, but CRLF as LF; words are joined with spaces.")
+    ] = None,
     key: Annotated[
         list[str] | None, Option("--key", "-k", help="Then press this key: Enter, C-c, Up, F5… May be repeated.")
     ] = None,

@@ -60,6 +60,7 @@ class Gate:
         wait never ends a command.
         """
         trace = Trace()
+        call = await self.person.attributed(call)
         with self.parts.telemetry.call(call, trace) as ended:
             return ended(await self._recorded(CallSteps(self.parts, call, asker, trace)))
 
@@ -70,6 +71,9 @@ class Gate:
         trace = steps.trace
         await parts.sessions.turns.begin(rate_key(call.principal), CALL_SECONDS)
         recorded, unsafe = gate_secrets.learn(parts.masking, call.principal, call.arguments)
+        if texts := parts.masking.unsure(recorded):
+            learning = gate_secrets.learn_given(parts.masking, call.principal, texts)
+            await parts.sessions.turns.run(rate_key(call.principal), learning)
         with parts.telemetry.part("audit.begin"):
             entry = await parts.audit.begin(
                 call.call_id,

@@ -18,6 +18,8 @@ from ai_session.errors import CallInterrupted, CallKeyConflict
 from ai_session.gate import state_files
 from ai_session.models import ToolResult
 
+NEW = "use a new key for a new call"
+
 
 class CallKeys:
     """One file per key in ``directory``; removed after ``keep_seconds``."""
@@ -25,7 +27,7 @@ class CallKeys:
     def __init__(self, directory: Path, keep_seconds: float) -> None:
         self._directory = directory
         self._keep_seconds = keep_seconds
-        self._running: dict[str, tuple[str, asyncio.Task[ToolResult]]] = {}
+        self._running: dict[str, tuple[Mapping[str, Any], asyncio.Task[ToolResult]]] = {}
         directory.mkdir(mode=0o700, exist_ok=True)
 
     def expire(self) -> None:
@@ -40,28 +42,42 @@ class CallKeys:
         tool: str,
         key: str,
         arguments: Mapping[str, Any],
-        run: Callable[[float], Awaitable[ToolResult]],
+        run: Callable[[float, str], Awaitable[ToolResult]],
         *,
         resumable: bool,
-        owner: str = "",
+        opens: bool = False,
+        session: str = "",
+        caller: str = "",
     ) -> ToolResult:
-        """Run, join or repeat a call. A key gives access only to results of the same ``owner``.
+        """Run, join or repeat a call. A key gives access only to results of the same ``caller``, and of the same
+        ``session``, the id of the one that was judged; a tool that ``opens`` one returns its id. A repeated call whose
+        session is gone gets the recorded result, unless it was to open that.
 
-        If ``resumable``, ``run``, which is passed the time when the key was first used or 0, finds what an earlier run
-        began and does not begin it twice. Cancelling one caller leaves the call running for the others. Raises
-        CallKeyConflict, CallInterrupted.
+        ``run`` is passed the time when the key was first used or 0, and a name of the call that no other call has; if
+        ``resumable``, it finds what an earlier run began and does not begin it twice. Cancelling one caller leaves the
+        call running for the others. Raises CallKeyConflict, CallInterrupted.
         """
-        prefix = f"{owner}\0" if owner else ""
-        name = hashlib.sha256(f"{prefix}{tool}\0{key}".encode("utf-8", "replace")).hexdigest()
-        digest = hashlib.sha256(json.dumps(arguments, sort_keys=True, default=str).encode()).hexdigest()
+        name = _sha256(f"{caller}\0{tool}\0{key}")
+        digest = _sha256(json.dumps(arguments, sort_keys=True, default=str))
+
+        def check(known: Mapping[str, Any]) -> None:
+            if known["digest"] != digest:
+                raise CallKeyConflict(f"call_key {key[:40]!r} was used before with other arguments", suggestion=NEW)
+            before = known.get("session", "")
+            if before and before != session and (session or opens):
+                raise CallKeyConflict(
+                    f"call_key {key[:40]!r} was used before for session {before}, which no longer has that name",
+                    suggestion=f"{NEW}; list_sessions shows what there is",
+                )
+
         if name in self._running:
             known, task = self._running[name]
-            _check(known, digest, key)
+            check(known)
             return await asyncio.shield(task)
         path = self._directory / f"{name}.json"
         stored = _read(path, self._keep_seconds)
         if stored is not None:
-            _check(stored["digest"], digest, key)
+            check(stored)
             if (result := stored.get("result")) is not None and not _unfinished(result):
                 return ToolResult(text=result["text"], structured=result["structured"], is_error=result["is_error"])
             if not resumable:
@@ -70,17 +86,21 @@ class CallKeys:
                     suggestion="look at the session with get_session_info; use a new call_key to do it again",
                 )
         begun = 0.0 if stored is None else float(stored.get("begun", path.stat().st_mtime))
-        entry = {"digest": digest, "begun": begun or time.time()}
+        entry = {"digest": digest, "session": session, "begun": begun or time.time()}
         state_files.write(path, entry)
-        task = asyncio.ensure_future(self._record(name, path, entry, run(begun)))
-        self._running[name] = (digest, task)
+        call = run(begun, _sha256(name + digest))
+        task = asyncio.ensure_future(self._record(name, path, entry, call, opens=opens))
+        self._running[name] = (entry, task)
         return await asyncio.shield(task)
 
-    async def _record(self, name: str, path: Path, entry: Mapping[str, Any], call: Awaitable[ToolResult]) -> ToolResult:
+    async def _record(
+        self, name: str, path: Path, entry: Mapping[str, Any], call: Awaitable[ToolResult], *, opens: bool
+    ) -> ToolResult:
         try:
             result = await call
             stored_result = {"text": result.text, "structured": dict(result.structured), "is_error": result.is_error}
-            state_files.write(path, {**entry, "result": stored_result})
+            opened = {"session": result.structured.get("session_id", "")} if opens else {}
+            state_files.write(path, {**entry, **opened, "result": stored_result})
             return result
         except Exception:
             path.unlink(missing_ok=True)
@@ -94,11 +114,8 @@ def _unfinished(result: Mapping[str, Any]) -> bool:
     return result["structured"].get("status") == "running"
 
 
-def _check(known: str, digest: str, key: str) -> None:
-    if known != digest:
-        raise CallKeyConflict(
-            f"call_key {key[:40]!r} was used before with other arguments", suggestion="use a new key for a new call"
-        )
+def _sha256(text: str) -> str:
+    return hashlib.sha256(text.encode("utf-8", "replace")).hexdigest()
 
 
 def _read(path: Path, keep_seconds: float) -> dict[str, Any] | None:

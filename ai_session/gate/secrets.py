@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -31,6 +31,11 @@ def learn(
     except LimitReached as error:
         return {}, error
     return arguments, None
+
+
+def learn_given(masking: Masking, principal: Principal, texts: Sequence[str]) -> Steps[None]:
+    """Learn what is a secret in the texts of a call only by its context, and would be shown where it stands alone."""
+    return masking.learn_given(texts, widening(visibility_of(principal).owner)[-1])
 
 
 def learn_session(masking: Masking, sessions: SessionManager, subject: Subject) -> None:

@@ -235,12 +235,22 @@ class CallSteps:
         if not key:
             return await tool.run(context, judged)
 
-        async def run(begun: float) -> ToolResult:
-            return await self.masked(await tool.run(replace(context, first_seen=begun), judged))
+        async def run(begun: float, unique: str) -> ToolResult:
+            # What the call begins is known by this name, not by its key, which other callers and tools may use as well.
+            keyed = judged.model_copy(update={"call_key": unique})
+            return await self.masked(await tool.run(replace(context, first_seen=begun), keyed))
 
-        plain = arguments.model_dump(exclude={"call_key"})
-        once = self.parts.call_keys.once
-        return await once(tool.name, key, plain, run, resumable=tool.resumable, owner=self.owner)
+        who = self.call.principal
+        return await self.parts.call_keys.once(
+            tool.name,
+            key,
+            arguments.model_dump(exclude={"call_key"}),
+            run,
+            resumable=tool.resumable,
+            opens=tool.opens,
+            session=session.spec.session_id if session else "",
+            caller=f"{self.owner}\0{who.kind}\0{who.client}",
+        )
 
     async def _why_unsure(self) -> str:
         """Return why a box may write what the command of a call outside any box reads; empty if none may."""

@@ -21,7 +21,9 @@ MODE_BYTES = 1 << 18
 class SendInput(EffectfulArguments):
     session_id: SessionId
     text: Annotated[
-        str, AfterValidator(encodable), Field(max_length=10_000_000, description="Typed unchanged; no Enter is added.")
+        str,
+        AfterValidator(encodable),
+        Field(max_length=10_000_000, description="Typed unchanged, but CRLF as LF; no Enter is added."),
     ] = ""
     keys: list[str] = Field(
         default_factory=list[str],
@@ -46,6 +48,7 @@ async def send_input(context: Context, arguments: SendInput) -> ToolResult:
     cursor_mode = bool(arguments.keys) and keys.application_cursor(
         log.read(max(log.first, log.end - MODE_BYTES), log.end)
     )
+    # One line end, not two, of which the second would answer the next question.
     data = arguments.text.encode("utf-8", "surrogateescape").replace(b"\r\n", b"\n")
     data += b"".join(keys.encode(name, application_cursor=cursor_mode) for name in arguments.keys)
     end = log.end

@@ -14,7 +14,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from ai_session.errors import BackendUnavailable, NothingRunning
-from ai_session.models import Effect, ToolResult
+from ai_session.models import STARTER, Effect, ToolResult
 from ai_session.sessions.commands import RunningCommand, not_running
 from ai_session.sessions.report import find_command, record_facts
 from ai_session.sessions.session import Session
@@ -155,7 +155,13 @@ def _program_started(session: Session) -> bool:
     if holder is None:
         return True
     begun = processes.alongside(shell) if holder.leads_itself else [processes.job(shell, holder.group)]
-    return any(processes.image(pid) != processes.image(shell) for pid in begun)
+    return any(processes.image(pid) != processes.image(shell) and not _becomes_another(pid) for pid in begun)
+
+
+def _becomes_another(pid: int) -> bool:
+    """Report whether the process only prepares what the program needs, and then becomes it."""
+    words = processes.command_line(pid).split(b"\0")
+    return words[3:4] == [STARTER.encode()] or words[:2] == [b"/usr/bin/env", b"-i"]
 
 
 READ = output(

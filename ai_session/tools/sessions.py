@@ -10,7 +10,7 @@ from typing import Annotated, Any
 
 from pydantic import AfterValidator, Field
 
-from ai_session.errors import InvalidArguments, SessionNotFound
+from ai_session.errors import InvalidArguments, SessionExists, SessionNotFound
 from ai_session.models import PROFILES, Effect, SandboxLevel, SessionSpec, SessionState, ToolResult
 from ai_session.sessions.names import checked_name
 from ai_session.sessions.report import cut, record_facts
@@ -135,6 +135,8 @@ async def create_session(context: Context, arguments: CreateSession) -> ToolResu
             f"session {arguments.name!r} was closed in the meantime",
             suggestion="make the call again to open another",
         )
+    if authorized is not None:
+        _require_as_asked(authorized.spec, context, arguments)
     start, profile = context.subject.start, context.subject.profile
     if profile.name != "trusted" and (names := [name for name in OF_THE_BOX if name in arguments.env]):
         raise InvalidArguments(
@@ -156,6 +158,20 @@ async def create_session(context: Context, arguments: CreateSession) -> ToolResu
         )
     )
     return _created(session, context)
+
+
+def _require_as_asked(spec: SessionSpec, context: Context, arguments: CreateSession) -> None:
+    """Raise SessionExists if what would be started again is not what was asked for."""
+    has = {
+        "profile": (context.profile, spec.profile.name),
+        "shell": (os.path.basename(arguments.shell), os.path.basename(spec.shell)),
+        "backend": (arguments.backend if arguments.backend != "auto" else "", spec.backend),
+    }
+    if other := [f"{what} {real}, not {asked}" for what, (asked, real) in has.items() if asked and asked != real]:
+        raise SessionExists(
+            f"session {spec.name!r} already exists ({spec.session_id}), with {' and '.join(other)}",
+            suggestion="leave that out to use the session as it is, close it first, or choose another name",
+        )
 
 
 def _created(session: Session, context: Context) -> ToolResult:

@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from ai_session.errors import LimitReached
-from ai_session.gate.redaction.redactor import MIN_KNOWN_CHARS, Redactor
+from ai_session.gate.redaction.patterns import BY_CONTEXT, plausible
+from ai_session.gate.redaction.redactor import MIN_KNOWN_CHARS, Redactor, unquoted
 from ai_session.system.shares import share
 from ai_session.system.turns import Steps, finished
 from ai_session.system.variable_names import like
@@ -28,6 +29,12 @@ LEAST_DISTINCT = 3
 
 PIECE_CHARS = 4096
 """Longer values are known in pieces of this size, so that the context that a page needs stays small."""
+
+MOST_GIVEN = 64
+"""Values from calls that are known of one user; older ones are forgotten."""
+
+GIVEN_CHARS = 1 << 18
+"""How much of each text of a call is searched for values."""
 
 LABELS = 200
 """Labels made in one step."""
@@ -60,6 +67,7 @@ class Masking:
         self._patterns = tuple(patterns)
         self._enabled = enabled
         self._holders: dict[Secrets, list[Holder]] = {}
+        self._given: dict[str | None, dict[str, str]] = {}
         self._seen: dict[int, Mapping[str, Any]] = {}
         self._key = _key(key_path)
         self._shapes = self._redactor = Redactor((), self._patterns, self._key)
@@ -100,8 +108,36 @@ class Masking:
         known = found in self._holders
         self._holders = {**others, found: [*holders, holder]}
         if not known:
-            values = {value: name for group in self._holders for name, value in group}
-            self._redactor = Redactor([(name, value) for value, name in values.items()], self._patterns, self._key)
+            self._renew()
+
+    def _renew(self) -> None:
+        values = {value: kind for given in self._given.values() for value, kind in given.items()}
+        values |= {value: name for group in self._holders for name, value in group}
+        self._redactor = Redactor([(name, value) for value, name in values.items()], self._patterns, self._key)
+
+    def unsure(self, given: Any) -> list[str]:
+        """Return the texts in the arguments of a call that are not yet known to have no secret."""
+        texts = _strings(given) if self._enabled else ()
+        return [text for text in texts if len(text) >= MIN_KNOWN_CHARS and not self._redactor.is_clean(text)]
+
+    def learn_given(self, texts: Sequence[str], owner: str | None) -> Steps[None]:
+        """Mask wherever it appears from now on what is a secret in ``texts`` only by its context, such as a password in
+        a URL. The latest values of each ``owner`` are known; words, names of code and paths never are."""
+        found = dict[str, str]()
+        for text in texts:
+            text = text[:GIVEN_CHARS]
+            if (yield from self._redactor.redacting(text))[1] == 0:
+                continue  # which is remembered
+            data = text.encode(errors="surrogatepass")
+            for span in (yield from self._shapes.finding(data)):
+                if span.kind in BY_CONTEXT:
+                    found |= dict.fromkeys(_given_values(data[span.start : span.end]), span.kind)
+        known = self._given.get(owner, {})
+        if found:
+            latest = [*{name: kind for name, kind in known.items() if name not in found}.items(), *found.items()]
+            self._given[owner] = dict(latest[-MOST_GIVEN:])
+        if not found.keys() <= known.keys():
+            self._renew()
 
     def _secrets(self, environment: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
         named = like(self._names)
@@ -197,6 +233,14 @@ def _parts(value: str) -> Iterator[str]:
         yield value
     if "\n" in value:
         yield from (line for line in value.split("\n") if _KEY_LINE.match(line))
+
+
+def _given_values(secret: bytes) -> Iterator[str]:
+    """Yield what of a value in its context is worth knowing."""
+    for value in (secret, unquoted(secret)):
+        fits = MIN_KNOWN_CHARS <= len(value) <= PIECE_CHARS and value[:1] not in (b"/", b"~", b".")
+        if fits and plausible("named", value):
+            yield value.decode(errors="surrogatepass")
 
 
 def _strings(given: Any) -> Iterator[str]:

@@ -49,6 +49,7 @@ KINDS: dict[str, str] = {
     "url": r"://[^\s/@:\"'\\<>\[\]{}\x1b]{0,100}:([^\s/@\"'\\<>\[\]{}\x1b]{3,})@",
     "authorization": rf"(?i:{_BEGIN}(?:bearer\s|basic\s|authorization[\"']?\s{{0,3}}[:=]\s{{0,3}}[\"']?(?:[a-z]+\s)?))"
     r"\s{0,3}([A-Za-z0-9+/=_.~-]{16,})",
+    "netrc": r"\blogin\s{1,20}[^\s\x00-\x1f]{1,100}\s{1,20}password\s{1,20}([^\s\"'\\\x00-\x1f]{8,})",
     "variable": rf"(?:{_NAMES.upper().replace('[_-]?', '_?')})[A-Z0-9_]{{0,20}}=[\"'\\]{{0,6}}"
     r"([^\s\"'\\$(<{%\[*\x00-\x1f-][^\s\"'\\\x00-\x1f]{7,})",
     "quoted": rf"(?i:{_NAMES})[A-Za-z0-9_-]{{0,20}}[\"']?\s{{0,3}}(?::=|=>|=|:)\s{{0,3}}"
@@ -72,8 +73,11 @@ BEGINNING = (
 )
 """What may still become a secret, at the end of output that continues."""
 
-UNSURE = frozenset(("authorization", "variable", "quoted", "named"))
+UNSURE = frozenset(("authorization", "variable", "quoted", "named", "netrc"))
 """Kinds that know where a secret would be, not what it is: ``plausible`` decides."""
+
+BY_CONTEXT = UNSURE | {"url"}
+"""Kinds of which nothing is found where the value stands alone."""
 
 _ORDINARY = re.compile(rb"[^A-Za-z0-9]*(?>[A-Za-z]+[0-9]{0,2}(?:[^A-Za-z0-9]+|\Z))*+|[0-9T:.,/+Z-]+")
 """Words, names of code and paths, such as ``settings.SECRET_KEY`` or ``your-token-here``; numbers and dates."""

@@ -44,6 +44,7 @@ _INSIDE_SEQUENCE = re.compile(rb"(?:\x1b|\\u001[bB])(?:\[[0-?]*)?[ -/]*\Z")
 _REST_OF_SEQUENCE = re.compile(rb"\[?[0-?]*[ -/]*[0-~]")
 _INSIDE_ESCAPE = re.compile(rb"(\\+)(?:u([0-9a-fA-F]{0,3}))?\Z")
 _RUN = re.compile(rb"[A-Za-z0-9+/=_.~-]*")
+_ENDS_WORD = re.compile(rb"[;&|<>()]")
 _NAME = re.compile(r"[^A-Za-z0-9_-]")
 
 
@@ -174,7 +175,7 @@ class Redactor:
     def label(self, data: bytes, span: Span) -> bytes:
         """Return what replaces a span of ``data``: ``[REDACTED:kind:tag]``."""
         secret = data[span.start : span.end]
-        _, tag = self._known.get(secret) or ("", self._tag(secret))
+        _, tag = self._known.get(unquoted(secret)) or self._known.get(secret) or ("", self._tag(secret))
         return f"[REDACTED:{span.kind}:{tag}]".encode()
 
     def _tag(self, secret: bytes) -> str:
@@ -255,6 +256,11 @@ class RedactionStream:
         self._begin = cut - context_start
         self._enough = end - cut + self._overlap
         return masked
+
+
+def unquoted(secret: bytes) -> bytes:
+    """Return a secret that its context reveals up to where an unquoted word of a shell, or base64, ends."""
+    return _ENDS_WORD.split(secret, maxsplit=1)[0].rstrip(b"=")
 
 
 def _forms(value: str) -> set[bytes]:

@@ -224,14 +224,12 @@ class MemoryKeys:
         tool: str,
         key: str,
         arguments: Mapping[str, Any],
-        run: Callable[[bool], Awaitable[ToolResult]],
-        *,
-        resumable: bool,
-        owner: str = "",
+        run: Callable[[float, str], Awaitable[ToolResult]],
+        **more: object,
     ) -> ToolResult:
         self._journal.note("key")
         if key not in self._results:
-            self._results[key] = await run(False)
+            self._results[key] = await run(0.0, key)
         return self._results[key]
 
 

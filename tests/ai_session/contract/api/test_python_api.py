@@ -19,6 +19,7 @@ import pytest
 
 import ai_session
 from ai_session.api import aio, blocking
+from ai_session.errors import SessionExists
 from tests.ai_session.support.mcp_client import daemon_pids, living_in, running_daemon, stop_daemons
 from tests.conftest import UNBOXED, environment, new_home
 from tests.support import forked
@@ -188,6 +189,30 @@ def test_a_named_session_stays_and_an_unnamed_one_does_not(daemon_home: Path) ->
         assert "kept" in there
         assert unnamed.name not in there
         named.close()
+
+
+def test_no_session_is_returned_that_is_another_than_was_asked_for(daemon_home: Path, tmp_path: Path) -> None:
+    workspace, elsewhere = tmp_path / "workspace", tmp_path / "elsewhere"
+    (workspace / "below").mkdir(parents=True)
+    elsewhere.mkdir()
+    others: list[tuple[dict[str, str], str]] = [
+        ({"profile": "read-only"}, "profile workspace, not read-only"),
+        ({"profile": "trusted"}, "profile workspace, not trusted"),
+        ({"shell": "dash"}, "shell bash, not dash"),
+        ({"backend": "tmux"}, "backend pty, not tmux"),
+        ({"directory": str(elsewhere)}, f"directory {workspace}, not {elsewhere}"),
+    ]
+    with environment(living_in(daemon_home)):
+        made = ai_session.open("asked", profile="workspace", directory=workspace, shell="bash", backend="pty")
+        for state in ("running", "exited"):
+            for asked, other in others:
+                with pytest.raises(SessionExists, match=re.escape(other)):
+                    ai_session.open("asked", **asked)
+            if state == "running":
+                made.run("exit")
+        with ai_session.open("asked", profile="workspace", directory=workspace / "below", shell="bash") as same:
+            assert (same.id, same.run("echo works").output) == (made.id, "works\n")
+        same.close()
 
 
 def test_the_policy_holds_and_no_program_is_the_person(session: ai_session.Session) -> None:

@@ -9,6 +9,7 @@ import os
 import pty
 import re
 import select
+import shutil
 import signal
 import subprocess
 import sys
@@ -22,6 +23,7 @@ from pexpect import replwrap
 from pexpect.spawnbase import SpawnBase
 
 import ai_session
+from ai_session.api import blocking
 from tests.ai_session.support.mcp_client import daemon_pids, living_in
 from tests.conftest import environment
 from tests.support import forked
@@ -160,6 +162,30 @@ def test_without_a_session_it_has_one_that_ends_with_it(daemon_home: Path) -> No
             ai_session.spawn("no-such-program")
         with pytest.raises(TypeError, match="preexec_fn"):
             ai_session.spawn("true", preexec_fn=print)
+
+
+def test_it_returns_when_the_program_runs_with_the_terminal_and_variables_asked_for(
+    daemon_home: Path, tmp_path: Path
+) -> None:
+    slow = tmp_path / "stty"
+    slow.write_text(f'#!/bin/sh\ni=0; while [ $i -lt 200000 ]; do i=$((i+1)); done; exec {shutil.which("stty")} "$@"\n')
+    slow.chmod(0o755)
+    path = f"{tmp_path}{os.pathsep}{os.environ['PATH']}"
+    with environment(living_in(daemon_home) | {"PATH": path}):
+        blocking._connections.close()  # pyright: ignore[reportPrivateUsage]  # it has told the daemon another PATH
+        for env in (None, {"PATH": os.defpath, "MORE": "x"}):
+            child: ai_session.spawn[str] = ai_session.spawn(
+                "cat", env=env, echo=False, ignore_sighup=True, encoding="utf-8"
+            )
+            process = Path("/proc", str(child.pid))
+            assert (child.getecho(), (process / "cmdline").read_text()) == (False, f"{child.command}\0")
+            ignored = re.search(r"SigIgn:\s+(\w+)", (process / "status").read_text())
+            assert ignored
+            assert int(ignored[1], 16) & 1 << signal.SIGHUP - 1
+            variables = {line.partition("=")[0] for line in (process / "environ").read_text().split("\0")}
+            assert env is None or variables == {*env, "AI_SESSION_ID", ""}
+            child.close(force=True)
+    blocking._connections.close()  # pyright: ignore[reportPrivateUsage]
 
 
 def test_a_read_eval_print_loop_and_what_is_forgotten(daemon_home: Path) -> None:

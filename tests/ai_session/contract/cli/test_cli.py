@@ -296,6 +296,14 @@ def test_where_nobody_can_type_a_command_that_asks_is_left_running(main: Command
     assert "cannot be typed" not in begun.stderr
 
 
+def test_a_session_is_not_started_again_with_another_box_or_shell(cli: CommandLine) -> None:
+    cli.run("new", "ended", "--shell", "dash", "--backend", "pty")
+    cli.run("exec", "ended", "exit 0")
+    for option, other in (("--profile", "read-only"), ("--shell", "bash"), ("--backend", "tmux")):
+        assert f", not {other}" in cli.run("new", "ended", option, other, code=1).stderr
+    assert cli.json("new", "ended", "--shell", "dash")["state"] == "ready"
+
+
 def test_what_comes_before_a_command_begins_is_no_output_of_it(cli: CommandLine) -> None:
     """Without a line editor the terminal itself shows what is typed, whatever the shell does."""
     cli.run("new", "d", "--shell", "dash", "--profile", "trusted", "--backend", "pty")

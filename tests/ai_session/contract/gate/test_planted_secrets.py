@@ -20,7 +20,17 @@ import pytest
 
 from tests.ai_session.support.command_line import CommandLine
 from tests.ai_session.support.mcp_client import Client, Message, living_in, runtime, stop_daemons
-from tests.ai_session.support.planted_secrets import GIVEN, PLAIN, SHAPED, VARIABLES, SeenOutput, lines, one_line
+from tests.ai_session.support.planted_secrets import (
+    GIVEN,
+    PLACED,
+    PLAIN,
+    SHAPED,
+    VARIABLES,
+    SeenOutput,
+    drawn,
+    lines,
+    one_line,
+)
 from tests.conftest import new_home
 
 RULES = """
@@ -185,6 +195,25 @@ def look_everywhere(planted: PlantedHome, backend: str) -> None:
     reported = planted.places.revealed()
     assert not reported, "\n".join(reported)
     assert planted.places.seen["results"].count(b"[REDACTED:") > 3 * len(lines())
+
+
+@pytest.mark.parametrize("how", [("unboxed", "pty")], indirect=True)
+def test_what_only_its_context_reveals_is_masked_where_it_stands_alone(planted: PlantedHome) -> None:
+    shown, exported = list[Message](), planted.work / "alone.cast"
+    netrc = {"netrc": ("machine example.com login ann password {}", "S3cr3tPw1")}
+    for kind, (text, secret) in (PLACED | netrc).items():
+        shown.append(planted.run(f": {shlex.quote(text.format(secret))}; echo {shlex.quote(secret)}"))
+        assert shown[-1]["output"].startswith("[REDACTED:"), kind
+    planted.run("read -r line; echo $line", timeout_seconds=0)
+    typed = drawn(20)
+    planted.call("send_input", session_id="s", text=f"export MY_TOKEN={typed};\n")
+    planted.call("read_output", session_id="s", wait_for="finish")
+    shown.append(planted.run(f"echo {typed}"))
+    planted.verb("record", "export", "s", "-o", str(exported))
+    secrets = [secret for _, secret in (PLACED | netrc).values()] + [typed]
+    kept = [path for path in planted.files() if path.relative_to(runtime(planted.home)).parts[0] != "sessions"]
+    everywhere = json.dumps(shown) + exported.read_text() + "".join(path.read_text(errors="replace") for path in kept)
+    assert [secret for secret in secrets if secret in everywhere] == []
 
 
 def print_them(planted: PlantedHome) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from ai_session.client.connection import ControlClient
-from ai_session.errors import CallInterrupted, SessionExists, SessionNotFound
+from ai_session.errors import CallKeyConflict, SessionExists, SessionNotFound
 from tests.ai_session.support.command_line import CommandLine
 from tests.ai_session.support.mcp_client import runtime
 from tests.support.process_ends import kill_process
@@ -46,6 +46,29 @@ def test_a_call_with_its_result_on_record(line: CommandLine) -> None:
             client.call("close_session", session_id="a", call_key="k3")
         with pytest.raises(SessionNotFound):
             client.call("close_session", session_id="a")
+
+
+def test_a_call_meets_only_the_session_it_was_made_for(line: CommandLine) -> None:
+    ran = {"session_id": "a", "command": "echo $((6 * 7))", "call_key": "k"}
+    with line.client() as client:
+        first = facts(client, "create_session", name="a", call_key="k")
+        facts(client, "execute_command", **ran)
+        closed = facts(client, "close_session", session_id="a", call_key="k")
+        with pytest.raises(CallKeyConflict):
+            client.call("create_session", name="a", call_key="k")
+        with pytest.raises(SessionNotFound):
+            client.call("execute_command", **ran)
+        assert facts(client, "close_session", session_id="a", call_key="k") == closed
+        second = facts(client, "create_session", name="a")
+        for tool, given in (
+            ("create_session", {"name": "a", "call_key": "k"}),
+            ("execute_command", ran),
+            ("close_session", {"session_id": "a", "call_key": "k"}),
+        ):
+            with pytest.raises(CallKeyConflict, match=first["session_id"]):
+                client.call(tool, **given)
+        assert facts(client, "get_session_info", session_id="a")["commands"] == 0
+        assert [one["session_id"] for one in facts(client, "list_sessions")["sessions"]] == [second["session_id"]]
 
 
 def test_a_session_that_was_made_by_a_daemon_that_was_killed(line: CommandLine) -> None:
@@ -94,5 +117,5 @@ def test_a_command_of_a_daemon_that_was_killed_before_it_began(line: CommandLine
     with line.client() as client:
         facts(client, "close_session", session_id="a")
         facts(client, "create_session", name="a")
-        with pytest.raises(CallInterrupted):
+        with pytest.raises(CallKeyConflict):
             client.call("execute_command", **given)

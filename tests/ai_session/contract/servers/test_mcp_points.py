@@ -254,6 +254,13 @@ def test_12_a_long_command_returns_early_and_cancelling_stops_only_the_wait(pipe
         pipe.line(0.1)
 
 
+def test_12_a_line_end_of_two_characters_answers_one_question(pipe: Client) -> None:
+    pipe.call("execute_command", session_id="work", command="read -r a; read -r b; echo $a-$b", timeout_seconds=0.0)
+    pipe.call("send_input", session_id="work", text="one\r\ntwo\r\n")
+    output = pipe.call("read_output", session_id="work", wait_for="finish")["structuredContent"]["output"]
+    assert output.splitlines()[-1] == "one-two"
+
+
 def test_13_a_call_sent_again_by_a_new_process_does_not_run_twice(module_home: Path) -> None:
     results: list[Message] = []
     for _ in range(2):
@@ -265,6 +272,16 @@ def test_13_a_call_sent_again_by_a_new_process_does_not_run_twice(module_home: P
     with Client(env=living_in(module_home)) as client:
         other = run(client, "echo other", call_key="once")
     assert other["_meta"]["ai-session/error"]["code"] == "call_key_conflict"
+
+
+def test_13_a_key_of_another_client_is_another_key(module_home: Path) -> None:
+    written = list[str]()
+    for name in ("one", "two", "one"):
+        with Client(env=living_in(module_home), anew=True) as client:
+            client.initialize(name=name)
+            counted = run(client, "echo ran >> each; wc -l < each", call_key="each")
+            written.append(counted["structuredContent"]["output"])
+    assert [line.strip() for line in written] == ["1", "2", "1"]
 
 
 def test_14_tools_say_what_they_are(pipe: Client) -> None:

@@ -139,7 +139,8 @@ def test_a_person_shares_a_session_and_ends_that(daemon: ServedHome) -> None:
     cli = CommandLine(daemon.home)
     assert cli.out("share", "mine", "agent:ada") == ""
     assert daemon.names("ada") == ["mine"]
-    run = daemon.ask("ada", "execute_command", session_id="mine", command="echo together")
+    daemon.ask("", "execute_command", session_id="mine", command="echo alone", call_key="k")
+    run = daemon.ask("ada", "execute_command", session_id="mine", command="echo together", call_key="k")
     assert run["structuredContent"]["output"] == "together\n"
     assert daemon.names("bob") == ["bobs"]
     cli.out("share", "mine", "--nobody")

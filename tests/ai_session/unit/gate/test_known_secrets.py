@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import random
+import re
 import string
 from pathlib import Path
 
@@ -12,10 +13,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ai_session.errors import LimitReached
-from ai_session.gate.redaction.known_secrets import MAX_KNOWN, MAX_SEEN, PIECE_CHARS, Masking
+from ai_session.gate.redaction.known_secrets import MAX_KNOWN, MAX_SEEN, MOST_GIVEN, PIECE_CHARS, Masking
 from ai_session.system.shares import share
 from ai_session.system.turns import finished
-from tests.ai_session.support.example_secrets import SECRETS
+from tests.ai_session.support.example_secrets import NAMED, SECRETS
 from tests.support.processor_time import computing_seconds, once_within
 
 NAMES = ("*_TOKEN", "*_KEY", "*_PASSWORD")
@@ -57,6 +58,55 @@ def test_values_are_known_that_look_like_secrets_whatever_the_name(home: Path) -
     for secret in ("wise%owl7x", "some-Words8", base64.b64encode(SECRETS["github"].encode()).decode()[:-2]):
         assert hides(masking, secret), secret
     assert not hides(masking, "postgres://me")
+
+
+def learn_given(masking: Masking, text: str, owner: str = "") -> None:
+    finished(masking.learn_given(masking.unsure({"command": text}), owner))
+
+
+@pytest.mark.parametrize("kind", NAMED.keys() - {"variable"})
+def test_values_are_known_that_a_call_has_in_a_context(home: Path, kind: str) -> None:
+    masking, (before, secret, after) = made(home), NAMED[kind]
+    assert not hides(masking, secret)
+    learn_given(masking, f"true; {before}{secret}{after}")
+    assert hides(masking, secret)
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("PASSWORD=a", "a"),
+        ("A_TOKEN=production", "production"),
+        ("SECRET_NAME=my-service", "my-service"),
+        ("SSH_KEY_FILE=/home/ann/.ssh/id_ed25519", "/home/ann/.ssh/id_ed25519"),
+        ("API_TOKEN=$(cat token-file-1234)", "token-file-1234"),
+        ("git clone https://ann:ab1@host/x", "ab1"),
+        (f"echo {SECRETS['github']}", "echo"),
+    ],
+)
+def test_what_a_call_has_in_a_context_is_not_known_if_it_occurs_elsewhere(home: Path, text: str, shown: str) -> None:
+    masking = made(home)
+    learn_given(masking, text)
+    assert not hides(masking, shown)
+
+
+def test_a_value_in_a_context_ends_with_its_word_unless_that_is_quoted(home: Path) -> None:
+    masking = made(home)
+    learn_given(masking, "export NEW_SECRET=Ab12Cd34Ef56; true")
+    learn_given(masking, "OTHER_SECRET='Gh12;Ij34Kl56'")
+    assert masking.masked("<Ab12Cd34Ef56>").startswith("<[REDACTED:variable:")
+    assert hides(masking, "Gh12;Ij34Kl56")
+    both = masking.masked("NEW_SECRET=Ab12Cd34Ef56; echo Ab12Cd34Ef56")
+    assert len(set(re.findall(r"REDACTED:variable:\w+", both))) == 1
+
+
+def test_the_latest_values_of_a_user_are_known_and_those_of_others_stay(home: Path) -> None:
+    masking = made(home)
+    values = [f"Value{number}x{number}y" for number in range(MOST_GIVEN + 1)]
+    learn_given(masking, f"A_TOKEN={values[0]}", "user:ann")
+    for value in (*values[:-1], values[1], values[0], values[-1]):
+        learn_given(masking, f"A_TOKEN={value}", "user:bob")
+    assert [value for value in values if not hides(masking, value)] == [values[2]]
 
 
 def test_long_values_and_the_lines_of_keys_are_known_in_parts(home: Path) -> None:
