@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Collection, Sequence
+from dataclasses import replace
 from functools import partial
 
 from ai_session.errors import AiSessionError, UnknownTool
 from ai_session.gate import secrets as gate_secrets
 from ai_session.gate.api import Asker
+from ai_session.gate.consent.terminal_origin import Origin
 from ai_session.gate.parts import WATCH, GateParts
 from ai_session.gate.person import PersonActions
 from ai_session.gate.policy.policy import Action
 from ai_session.gate.results import refusal
 from ai_session.gate.steps import CallSteps
 from ai_session.gate.trace import Trace, extra_facts, rate_key
-from ai_session.models import ChangeKind, Effect, Principal, ToolCall, ToolResult
+from ai_session.models import PROFILES, ChangeKind, Effect, Principal, ToolCall, ToolResult
 from ai_session.sessions.changes import KINDS, LISTS, Changes
 from ai_session.sessions.ownership import require_scope, visibility_of
 from ai_session.tools.base import Tool
@@ -44,6 +46,8 @@ CALL_SECONDS = 0.0005
 
 AUDIT = "ai-session/audit"
 SANDBOX = "ai-session/sandbox"
+VERB = "ai-session"
+"""The client's name in calls of an agent that runs verbs."""
 
 
 class Gate:
@@ -60,9 +64,21 @@ class Gate:
         wait never ends a command.
         """
         trace = Trace()
-        call = await self.person.attributed(call)
+        call = await self._attributed(call)
         with self.parts.telemetry.call(call, trace) as ended:
             return ended(await self._recorded(CallSteps(self.parts, call, asker, trace)))
+
+    async def _attributed(self, call: ToolCall) -> ToolCall:
+        """Return the call; as a client's, for which a person is asked, if a process that belongs to an agent makes it
+        and chooses a looser profile than is configured."""
+        if call.principal.kind != "person" or call.profile not in PROFILES:
+            return call
+        if PROFILES.index(call.profile) <= PROFILES.index(self.parts.sessions.boxes.profile("").name):
+            return call
+        standing = await self.parts.consent.person.standing(call.principal)
+        if standing.finding.origin is not Origin.AGENT:
+            return call
+        return replace(call, principal=replace(call.principal, kind="mcp", client=VERB))
 
     async def _recorded(self, steps: CallSteps) -> ToolResult:
         """Write the begin record, take the steps, mask the result and write the end record, whatever happens."""

@@ -15,14 +15,13 @@ from ai_session.config.config import default_path
 from ai_session.errors import Denied, InvalidArguments, StorageFull
 from ai_session.gate.consent.consent import Watch
 from ai_session.gate.consent.person_check import Signature, Way
-from ai_session.gate.consent.terminal_origin import Origin
 from ai_session.gate.feed import Reader
 from ai_session.gate.hook import call_facts
 from ai_session.gate.parts import CONFIGURED, STOP, WATCH, GateParts
 from ai_session.gate.policy.explain import decisions, defaults, reading
 from ai_session.gate.policy.policy import Action, Decision
 from ai_session.gate.trace import LOST, Program
-from ai_session.models import PROFILES, Answer, Effect, Principal, Question, ToolCall
+from ai_session.models import Answer, Effect, Principal, Question
 from ai_session.sessions.cursor import Cursor
 from ai_session.sessions.lease import Lease
 from ai_session.sessions.names import checked_name
@@ -41,8 +40,6 @@ if TYPE_CHECKING:
     from ai_session.terminal.recording import Source
 
 BOXED = "sandbox"
-VERB = "ai-session"
-"""The client's name in calls of an agent that runs verbs."""
 
 
 class PersonActions:
@@ -53,18 +50,6 @@ class PersonActions:
 
     def _visible(self, principal: Principal) -> VisibleSessions:
         return VisibleSessions(self.parts.sessions, visibility_of(principal))
-
-    async def attributed(self, call: ToolCall) -> ToolCall:
-        """Return the call; as a client's, for which a person is asked, if a process that belongs to an agent makes it
-        and chooses a looser profile than is configured."""
-        if call.principal.kind != "person" or call.profile not in PROFILES:
-            return call
-        if PROFILES.index(call.profile) <= PROFILES.index(self.parts.sessions.boxes.profile("").name):
-            return call
-        standing = await self.parts.consent.person.standing(call.principal)
-        if standing.finding.origin is not Origin.AGENT:
-            return call
-        return replace(call, principal=replace(call.principal, kind="mcp", client=VERB))
 
     async def attach(self, principal: Principal, reference: str, *, rows: int, cols: int, read_only: bool) -> Viewer:
         """Return a person's live view of a session. Raises SessionNotFound, SessionExited, Denied."""

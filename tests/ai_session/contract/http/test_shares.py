@@ -83,7 +83,7 @@ async def test_whoever_closes_many_sessions_holds_up_nobody(home: Path) -> None:
     manager = SessionManager(runtime_directory(home), patient)
     greedy = [await manager.create(request(f"s{number}", shell="sh")) for number in range(THREADS + 2)]
     for session in greedy:
-        await run(session, "(trap '' TERM HUP; exec sleep 1000) </dev/null >/dev/null 2>&1 &")
+        await run(session, "(trap : TERM HUP; while :; do sleep 1000; done) </dev/null >/dev/null 2>&1 &")
     closing = [asyncio.ensure_future(manager.close(session)) for session in greedy]
     other = await manager.create(request("other", shell="sh"))
     assert await run(other, "echo here") == Result("here\n", 0, "finished")

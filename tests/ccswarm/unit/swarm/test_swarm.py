@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from ccswarm.errors import AnsweredAlready, ConfigInvalid, PlanInvalid, RunNotFound, UsageInvalid
+from ccswarm.errors import AnsweredAlready, ConfigInvalid, PlanInvalid, QuestionNotFound, RunNotFound, UsageInvalid
 from ccswarm.models import CallOutcome, CallRequest, CallStatus, RunStatus
 from tests.ccswarm.support.engine_double import MemoryStore
 from tests.ccswarm.support.swarms import Hanging, MemoryWorker, settings, steps
@@ -179,7 +179,7 @@ async def test_a_person_agrees_to_one_of_two_that_wait() -> None:
         await worker.swarm.answer(by_agent["ada"]["id"], approved=True, by="me")
         await worker.swarm.answer(by_agent["bob"]["id"], approved=False, by="me", reason="too late")
         done = await worker.engine.wait("run_1")
-        with pytest.raises(RunNotFound):
+        with pytest.raises(QuestionNotFound):
             await worker.swarm.answer(by_agent["bob"]["id"], approved=True, by="me")
         with pytest.raises(AnsweredAlready, match="already been answered: me refused: too late"):
             await worker.swarm.answer(by_agent["bob"]["id"], approved=True, by="you", task_id="run_1.bob")
