@@ -6,6 +6,7 @@ from __future__ import annotations
 import asyncio
 import os
 import re
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from pathlib import Path
 
@@ -22,7 +23,7 @@ from tests.ai_session.contract.sessions.test_semantics import happened
 from tests.ai_session.hostile.model import HERE, KINDS, SHELLS, Case, cases
 from tests.ai_session.support.sessions import runtime_directory, text_of, workspace
 from tests.ai_session.support.shells import START_FILE
-from tests.support.bounds import BOUND_SECONDS
+from tests.support.bounds import BOUND_SECONDS, pause_awaited
 
 pytestmark = pytest.mark.anyio
 
@@ -277,14 +278,22 @@ async def daily(session: Session, case: Case) -> list[str]:
     return wrong + await typed_line(session, case, status)
 
 
+async def at_prompt(session: Session) -> bool:
+    """Look again and again, because the kernel's part in the state is not announced."""
+    end = time.monotonic() + BOUND_SECONDS
+    while session.state() is not SessionState.READY and time.monotonic() < end:
+        await pause_awaited()
+    return session.state() is SessionState.READY
+
+
 async def typed_line(session: Session, case: Case, status: str) -> list[str]:
     """What is wrong around a line that a person types."""
-    if not await wait.for_output(session, BOUND_SECONDS, lambda: session.state() is SessionState.READY):
+    if not await at_prompt(session):
         return [f"no prompt, {session.state()}"]
     mark = workspace(Path(os.environ["HOME"])) / f"typed-{session.spec.name}"
     session.send(f"touch {mark}; sh -c 'exit 3'\r".encode())
     if not await wait.for_output(session, BOUND_SECONDS, mark.exists):
         return ["a typed line did not run"]
-    if not await wait.for_output(session, BOUND_SECONDS, lambda: session.state() is SessionState.READY):
+    if not await at_prompt(session):
         return [f"after a typed line: {session.state()}"]
     return await after(session, case, f"echo {status}", "3\n", 0)
