@@ -24,7 +24,7 @@ from tests.ai_session.support.sessions import (
     text_of,
     until,
 )
-from tests.support.bounds import BOUND_SECONDS
+from tests.support.bounds import BOUND_SECONDS, pause_awaited
 
 pytestmark = [pytest.mark.anyio, pytest.mark.corners, pytest.mark.either("backend")]
 
@@ -352,6 +352,7 @@ async def test_a_fish_that_draws_its_prompt_does_not_count_as_reading(manager: S
     with await asyncio.to_thread((home / "fifo").open, "w"):
         (home / "fifo").unlink()
         (home / "fifo").touch()
-    await asyncio.to_thread(spin, lambda: process.input_mode() == "raw")
-    session.prompt.learn()
-    assert session.evidence().at_prompt
+    async with asyncio.timeout(BOUND_SECONDS):
+        while not session.evidence().at_prompt:
+            session.prompt.learn()
+            await pause_awaited()
