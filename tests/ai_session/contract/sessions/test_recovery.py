@@ -24,7 +24,7 @@ from tests.ai_session.support.sessions import (
     text_of,
     until,
 )
-from tests.support.bounds import BOUND_SECONDS, pause_awaited
+from tests.support.bounds import BOUND_SECONDS
 
 pytestmark = [pytest.mark.anyio, pytest.mark.corners, pytest.mark.either("backend")]
 
@@ -352,7 +352,4 @@ async def test_a_fish_that_draws_its_prompt_does_not_count_as_reading(manager: S
     with await asyncio.to_thread((home / "fifo").open, "w"):
         (home / "fifo").unlink()
         (home / "fifo").touch()
-    async with asyncio.timeout(BOUND_SECONDS):
-        while not session.evidence().at_prompt:
-            session.prompt.learn()
-            await pause_awaited()
+    await asyncio.to_thread(spin, lambda: session.evidence().reads)
