@@ -114,6 +114,7 @@ async def interrupt(session: Session, step_seconds: float) -> Interruption:
         elif holder is not None:
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.kill(session.shell_pid, signal.SIGINT)
+            with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(holder.group, number)
                 if holder.stopped:
                     os.killpg(holder.group, signal.SIGCONT)

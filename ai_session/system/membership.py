@@ -130,8 +130,8 @@ class Membership:
         return cookie
 
     def ask_to_leave(self) -> dict[str, list[int]]:
-        """Ask every member, parents before their children, as ``processes.ask_to_leave`` does; return the pids."""
-        sent = {cookie: _parents_first(those) for cookie, those in self.look().items()}
+        """Ask every member, as ``processes.ask_to_leave`` does; return the pids."""
+        sent = {cookie: sorted(those) for cookie, those in self.look().items()}
         for those in sent.values():
             processes.ask_to_leave(those)
         return sent
@@ -218,15 +218,6 @@ def _by_session(pids: Iterable[int]) -> dict[int, list[int]]:
     for pid in pids:
         found.setdefault(session_of(pid), []).append(pid)
     return found
-
-
-def _parents_first(pids: Collection[int]) -> list[int]:
-    parents = {pid: seen.parent for pid in pids if (seen := read_stat(pid)) is not None}
-
-    def depth(pid: int) -> int:
-        return 1 + depth(parents[pid]) if pid in parents else 0
-
-    return sorted(parents, key=lambda pid: (depth(pid), pid))
 
 
 def _linked(found: Collection[int], by_session: Mapping[int, list[int]]) -> Iterator[int]:

@@ -12,7 +12,7 @@ import resource
 import signal
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable
 
 from ai_session.models import SandboxLevel
 from ai_session.system.kernel_files import (
@@ -267,17 +267,18 @@ def signal_children(shell: int, begun: int, born_after: int, number: signal.Sign
     return sent
 
 
-def ask_to_leave(pids: Sequence[int]) -> None:
+def ask_to_leave(pids: Iterable[int]) -> None:
     """Send SIGTERM to processes, and before it SIGHUP to those that have a terminal, as at its end; stopped ones go on.
 
-    ``pids`` has parents before their children: a shell is asked before the program that it waits for ends, and so does
-    not go on to the next one, for interactive shells ignore SIGTERM. Shells within the terminal's own come first, for
-    the end of that one is the end of what is in the foreground. One that ignores SIGHUP as well is killed.
+    Parents come before their children: a shell is asked before the program that it waits for ends, and so does not go
+    on to the next one, for interactive shells ignore SIGTERM. Shells within the terminal's own come first, for the end
+    of that one is the end of what is in the foreground. One that ignores SIGHUP as well is killed.
     """
     found = {pid: seen for pid in pids if (seen := read_stat(pid)) is not None}
     with_jobs = {seen.parent for pid, seen in found.items() if pid == seen.group != seen.session}
     first = {pid for pid, seen in found.items() if pid == seen.session}
-    in_order = sorted(found, key=lambda pid: (pid not in with_jobs | first, pid in first))
+    shells = with_jobs | first
+    in_order = sorted(found, key=lambda pid: (pid not in shells, pid in first, found[pid].started, pid))
     signals = {pid: _signals_to_leave(pid, found[pid], pid in with_jobs) for pid in in_order}
     # Nothing else is done between them: what ends may be the program of one that is still to be asked.
     for pid, numbers in signals.items():

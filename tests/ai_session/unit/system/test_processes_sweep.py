@@ -141,6 +141,18 @@ def test_members_leave_in_their_own_way_when_asked_and_the_deaf_are_left_to_the_
     assert started[1].wait(BOUND_SECONDS) == -9
 
 
+@pytest.mark.torture  # the chain takes 20 s to begin
+def test_a_chain_of_more_processes_than_calls_may_be_nested_leaves_when_asked(cookie: str) -> None:
+    chain = "import os, signal\nfor _ in range(1100):\n    if os.fork():\n        signal.pause()\nprint(flush=True)"
+    first = start([sys.executable, "-ISc", f"{chain}\nsignal.pause()"], cookie)
+    assert first.stdout is not None
+    assert first.stdout.readline() == b"\n"
+    assert len(membership.ask_to_leave(cookie)) == 1101
+    first.communicate(timeout=BOUND_SECONDS)
+    assert first.returncode == -15
+    until(lambda: not membership.members(cookie))
+
+
 def test_a_process_that_has_ended_is_read_once_and_one_that_lives_may_become_a_member(cookie: str) -> None:
     ended = set[membership.Identity]()
     zombie = subprocess.Popen(["true"])
