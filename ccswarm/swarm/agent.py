@@ -27,11 +27,11 @@ from ccswarm.brains.base import (
 from ccswarm.engines.base import Flow, Outcome
 from ccswarm.errors import SwarmError
 from ccswarm.models import CallOutcome, CallRequest, CallStatus, Json, RunStatus, Usage
+from ccswarm.swarm.task_terminals import TaskTerminals
 from ccswarm.swarm.time_budgets import SECONDS, TimeLeft
 from ccswarm.toolbox.claims import Claims
 from ccswarm.toolbox.questions import question_id
 from ccswarm.toolbox.telemetry.base import Telemetry
-from ccswarm.toolbox.terminals import CLOSING, OPENING
 
 APPROVAL_SECONDS = 7 * 86400.0
 """How long a question to a person stays open."""
@@ -45,8 +45,6 @@ task, which waits for it, counts already."""
 
 STOPPED = "stopped: "
 """The text before the reason in the summary of stopped work."""
-
-NOT_SENT = (CallStatus.DENIED, CallStatus.INVALID, CallStatus.BUDGET)
 
 STEPS = 6
 """The version of the steps that runs and tasks record, and of their order: others' executions are not resumed."""
@@ -104,16 +102,14 @@ class Work:
     timeout_seconds: float
     claims: Claims
     """Claims of this process: a call that another one claimed may have been made already."""
-    allowances: Callable[[str], list[Allowance]] = lambda _: []
-    attempt: int = 1
-    host: Call | None = None
-    delegated: Callable[[str, Sequence[Mapping[str, Any]]], Mapping[str, Any]] | None = None
-    telemetry: Telemetry = field(default_factory=Telemetry)
-    remembered: Remembered = nothing_remembered
-    opened: dict[str, tuple[str, bool]] = field(default_factory=dict[str, tuple[str, bool]])
-    """The server at which the task opened a terminal, or may have, and whether as its host, which closes it. By step,
-    or by id and name of the session once they are known."""
-    not_run: dict[str, None] = field(default_factory=dict[str, None])
+    allowances: Callable[[str], list[Allowance]]
+    attempt: int
+    host: Call
+    delegated: Callable[[str, Sequence[Mapping[str, Any]]], Mapping[str, Any]]
+    telemetry: Telemetry
+    remembered: Remembered
+    terminals: TaskTerminals
+    not_run: dict[str, None]
     """What of the person's git was not run when delegated work was merged."""
 
 
@@ -127,6 +123,10 @@ class Ending:
     usage: Usage = field(default_factory=Usage)
     scope: str = ""
     """Whose budget is used up: agent, task or run."""
+
+    def with_remark(self, remark: str) -> Ending:
+        """Return it with a remark added to its summary."""
+        return replace(self, summary="; ".join(filter(None, (self.summary, remark))))
 
 
 @dataclass(slots=True)
@@ -184,7 +184,7 @@ async def claimed_call(flow: Flow, work: Work, step: CallTool, approval: str = "
 
     async def send(key: str) -> Json:
         request = replace(request_of(work, step), key=key, approval=approval, claim=process)
-        sent = work.host if step.as_host and work.host else work.call
+        sent = work.host if step.as_host else work.call
         return (await sent(request)).to_json()
 
     async def call() -> Json:
@@ -231,7 +231,7 @@ class Agent:
             await self._stop_delegated(ending.summary or ending.status)
             for step in await thinking.over() if isinstance(thinking, SupportsClose) else ():
                 call = await claimed_call(self._flow, self._work, step, self._approval(step))
-                self._note_terminals(step, CallOutcome.from_json(await call()))
+                self._work.terminals.end_call(step, CallOutcome.from_json(await call()))
         finally:
             unfinished = [stop, *self._listening, *self._in_progress]
             for task in unfinished:
@@ -370,9 +370,7 @@ class Agent:
         return CallOutcome(CallStatus.OK, structured=facts)
 
     async def _call(self, step: CallTool, approval: str = "") -> None:
-        server, _, tool = step.tool.partition(".")
-        if tool == OPENING:
-            self._work.opened[step.id] = (server, step.as_host)
+        self._work.terminals.begin(step)
         self._start(step, "call", await claimed_call(self._flow, self._work, step, approval), approval)
 
     async def _end(
@@ -404,14 +402,14 @@ class Agent:
                 return "run", "budgets"
         else:
             outcome = CallOutcome.from_json(task.result())
-            self._note_terminals(step, outcome)
+            self._work.terminals.end_call(step, outcome)
             if step.id in self._abandoned:
                 ended[step.id] = outcome
             elif outcome.code == "approval_needed" and not going.approval:
                 await self._ask(step)
             elif outcome.code == CONSENT and not step.as_host and await self._wait_for_server(step, going, outcome):
                 return None
-            elif step.tool == DELEGATE and outcome.ok and self._work.delegated:
+            elif step.tool == DELEGATE and outcome.ok:
                 await self._delegate(step, ended)
             else:
                 await self._end_server_question(step, outcome)
@@ -419,21 +417,8 @@ class Agent:
                 ended[step.id] = outcome
         return None
 
-    def _note_terminals(self, step: CallTool, outcome: CallOutcome) -> None:
-        """Forget terminals that were not opened, or that are closed again."""
-        opened, (server, _, tool) = self._work.opened, step.tool.partition(".")
-        if outcome.status in NOT_SENT:
-            opened.pop(step.id, None)
-        elif tool == OPENING and outcome.ok and (name := (outcome.structured or {}).get("session_id")):
-            opened[f"{name}\0{step.arguments.get('name')}"] = opened.pop(step.id)
-        elif tool == CLOSING and outcome.ok:
-            closed = str(step.arguments.get("session_id"))
-            for key in [one for one, (where, _) in opened.items() if where == server and closed in one.split("\0")]:
-                del opened[key]
-
     async def _delegate(self, step: CallTool, ended: dict[str, CallOutcome]) -> None:
         """Start the run of the tasks. The tool itself only checked them, and its call ends with that run."""
-        assert self._work.delegated
         agent = request_of(self._work, step).agent
         try:
             payload = self._work.delegated(agent, step.arguments["tasks"])

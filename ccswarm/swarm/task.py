@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
-from pathlib import Path
 from typing import Any, Protocol
 
 from ccswarm.brains.base import Assignment, Brain, SupportsSettled, WorkerContext
@@ -23,14 +21,12 @@ from ccswarm.swarm.agent import STEPS, Agent, Allowance, Call, Ending, Remembere
 from ccswarm.swarm.delivery import Delivery, Judged
 from ccswarm.swarm.gates import ORCHESTRATOR, Checked, Gates, orchestrator
 from ccswarm.swarm.reviews import Review
+from ccswarm.swarm.task_terminals import TaskTerminals
 from ccswarm.swarm.time_budgets import TimeBudgets, time_budgets
 from ccswarm.swarm.tree import Tree, blocked, clone_from_json, clone_to_json, first_tree, shown_tree
 from ccswarm.toolbox.claims import Claims
 from ccswarm.toolbox.scope import ToolScope
 from ccswarm.toolbox.telemetry.base import Telemetry
-from ccswarm.toolbox.terminals import Fence, Terminals, scope_for_ending
-
-log = logging.getLogger(__name__)
 
 
 class TaskWorker(Protocol):
@@ -69,8 +65,6 @@ class TaskFlow:
     ) -> None:
         self._flow = flow
         self._remembered = remembered
-        self._id = flow.id
-        """The id, also after the flow is over."""
         self._telemetry = telemetry or Telemetry()
         self._payload = payload
         self._task_worker = task_worker
@@ -85,12 +79,18 @@ class TaskFlow:
         self._files: tuple[str, ...] = tuple(payload.get("files", ()))
         self._facts: dict[str, Any] = {}
         """Further facts for the result: those of ``Delivery.facts``."""
-        self._fence = Fence()
         self._most_rounds = 1
         self._first = False
-        self._opened: dict[str, tuple[str, bool]] = {}
         self._not_run: dict[str, None] = {}
-        self._directory: str = payload["workspace"]
+        self._terminals = TaskTerminals(
+            flow,
+            task_worker.call,
+            self._root,
+            payload["workspace"],
+            self._files,
+            shell=self._shell(),
+            keep_failed=self._agent.keep == "failed",
+        )
         own = ("task", f"{self._run_id}.{self._task.id}", self._task.budget)
         scope = f"{self._root}/{self._agent.name}"
         parts = self._agent.workspace == "clone" or self._task.gates or self._task.review.by
@@ -106,7 +106,8 @@ class TaskFlow:
             ending = Ending(RunStatus.FAILED, f"{error.message}; {error.suggestion}")
         except Conflict as error:
             ending = Ending(RunStatus.BLOCKED, f"{error.message}; {error.suggestion}")
-        await self._shut_fence(ending)
+        if await self._terminals.shut(ending.status):
+            await self._release_clone()
         facts = {"status": ending.status, "summary": ending.summary, "result": ending.result, "scope": ending.scope}
         not_run = list(dict.fromkeys((*self._not_run, *self._facts.get("not_run", ()))))
         return {**facts, "usage": plain(ending.usage), **self._facts, **({"not_run": not_run} if not_run else {})}
@@ -118,8 +119,8 @@ class TaskFlow:
         if not (tree := await self._tree()):
             done = await self._rounds(self._payload["workspace"], None)
             await self._time.left()
-            return await self._close_terminals(done.ending)
-        self._directory = tree.directory
+            return done.ending.with_remark(await self._terminals.close(done.ending.status))
+        self._terminals.directory = tree.directory
         try:
             try:
                 done = await self._rounds(tree.directory, tree)
@@ -131,7 +132,8 @@ class TaskFlow:
                 ending = done.ending
             else:
                 ending = await self._deliver_or_keep(tree, done)  # this has ended the terminals, unless they are kept
-                ending = await self._close_terminals(ending) if self._keeps(ending) else ending
+                if self._terminals.keeps(ending.status):
+                    ending = ending.with_remark(await self._terminals.close(ending.status))
         except asyncio.CancelledError:
             raise  # a program that is asked to end still needs the tools
         except BaseException:
@@ -169,12 +171,9 @@ class TaskFlow:
             ending = Ending(RunStatus.FAILED, done.feedback, ending.result, ending.usage)
         if "unmerged" in self._facts:
             return ending
-        if self._keeps(ending):
-            return replace(
-                ending, summary="; ".join(filter(None, (ending.summary, f"its work is in {tree.clone.path}")))
-            )
-        kept = await tree.keep(self._task.timeout_seconds)  # also when the task's time is over
-        return replace(ending, summary="; ".join(filter(None, (ending.summary, kept))))
+        if self._terminals.keeps(ending.status):
+            return ending.with_remark(f"its work is in {tree.clone.path}")
+        return ending.with_remark(await tree.keep(self._task.timeout_seconds))  # also when the task's time is over
 
     async def _ask_to_merge(self, tree: Tree, done: Judged, round_number: int) -> Judged:
         """Return the work with a person's answer, if one must agree and no other attempt passed first."""
@@ -210,86 +209,18 @@ class TaskFlow:
             telemetry=self._telemetry,
         )
 
-    async def _end_terminals(self, clone: Clone) -> str:
-        """End the terminals of agents that could still change the clone. Return why that failed, else ``""``."""
-        await self._fence.settle()
-        servers = {self._shell(), *self._servers()}
-        problems = [await (await self._terminals(one, clone.path)).end() for one in sorted(servers)]
-        return next(filter(None, problems), "")
-
-    async def _close_terminals(self, ending: Ending) -> Ending:
-        """End the terminals that the attempt opened, or add to the ending how a person gets to them."""
-        if not self._servers():
-            return ending
-
-        async def close(_: str) -> Json:
-            await self._fence.settle()
-            terminals = [await self._terminals(server) for server in self._servers()]
-            if self._keeps(ending):
-                names = [f"{one.shell}: ai-session attach {name}" for one in terminals for name in await one.names()]
-                return {"said": f"its terminals are open, {', '.join(names)}" if names else ""}
-            return {"said": "; ".join(filter(None, [await one.end() for one in terminals]))}
-
-        remark = (await self._flow.step("close terminals", close))["said"]
-        return replace(ending, summary="; ".join(filter(None, (ending.summary, remark)))) if remark else ending
-
-    def _servers(self) -> list[str]:
-        """Return the servers at which agents opened terminals, or were about to."""
-        return sorted({name for name, as_host in self._opened.values() if not as_host})
-
-    def _keeps(self, ending: Ending) -> bool:
-        """Report whether a person wants to inspect what a failed attempt left."""
-        return self._agent.keep == "failed" and ending.status != RunStatus.SUCCEEDED
-
-    async def _stop_terminals(self, round_number: int) -> str:
-        """End or interrupt what the agent left running in its terminals, before gates and reviewers look at the work.
-        Return why that failed, else ``""``."""
-        if not self._servers():
-            return ""
-
-        async def stop(_: str) -> Json:
-            await self._fence.settle()
-            problems: list[str] = []
-            for terminals in [await self._terminals(server) for server in self._servers()]:
-                if self._agent.keep == "failed":
-                    await terminals.interrupt()
-                else:
-                    problems.append(await terminals.end())
-            return {"problem": next(filter(None, problems), "")}
-
-        return str((await self._flow.step(f"end terminals {round_number}", stop))["problem"])
-
-    async def _shut_fence(self, ending: Ending) -> None:
-        """Let the attempt open nothing more, and end what was being opened. Nothing of this is recorded."""
-        if not await self._fence.shut() or self._keeps(ending):
-            return
-        for server in self._servers():
-            if problem := await (await self._terminals(server)).end():
-                log.warning("%s: %s", self._id, problem)
-        if self._directory != self._payload["workspace"]:
-            await self._task_worker.release(self._directory)
-
     async def leave(self, status: RunStatus) -> None:
         """End what the attempt opened if it was cancelled, and interrupt it if it was paused; in any other ``status``,
         another worker continues with it. Nothing of this is recorded."""
-        await self._fence.shut()
-        for server in (
-            sorted({name for name, _ in self._opened.values()}) if status.over or status is RunStatus.PAUSED else ()
-        ):
-            terminals = await self._terminals(server)
-            if status is RunStatus.PAUSED:
-                await terminals.interrupt()
-            elif problem := await terminals.end():
-                log.warning("%s: %s", self._id, problem)
-        if self._directory != self._payload["workspace"]:
-            await self._task_worker.release(self._directory)
+        await self._terminals.leave(status)
+        await self._release_clone()
+
+    async def _release_clone(self) -> None:
+        if self._terminals.directory != self._payload["workspace"]:
+            await self._task_worker.release(self._terminals.directory)
 
     def _scope(self, directory: str) -> ToolScope:
         return ToolScope(self._team.agents, directory, self._team, self._files)
-
-    async def _terminals(self, server: str, path: Path | str = "") -> Terminals:
-        call = await self._task_worker.call(scope_for_ending(server, self._directory, self._files))
-        return Terminals(call, server, self._id, path, run_id=self._root, task_id=self._id)
 
     async def _rounds(self, directory: str, tree: Tree | None) -> Judged:
         """Have the agent do the task, again with feedback as often as the task allows, until gates and reviews pass."""
@@ -343,7 +274,7 @@ class TaskFlow:
                 return Judged(blocked(presented.problem, ending))
             commit, directory = presented.commit, presented.directory
             shown = {"clone": clone_to_json(tree.clone), "commit": commit}
-        elif (self._task.gates or self._task.review.by) and (problem := await self._stop_terminals(round_number)):
+        elif (self._task.gates or self._task.review.by) and (problem := await self._terminals.stop(round_number)):
             return Judged(replace(ending, status=RunStatus.FAILED, summary=problem))
         checked = await self._run_gates(directory, str(round_number))
         usage = ending.usage + checked.usage
@@ -394,23 +325,23 @@ class TaskFlow:
         # Kept apart from the agents, so that none of them can use what the orchestrator is granted.
         gates = () if self._gates_act_for else self._task.gates
         hosts = {ORCHESTRATOR: orchestrator(self._swarm.shell, gates, self._shell())}
-        host = self._fence.around(await self._task_worker.call(ToolScope(hosts, directory, files=self._files)))
-        call = self._fence.around(await self._task_worker.call(self._scope(directory)))
+        host = await self._terminals.fenced(ToolScope(hosts, directory, files=self._files))
+        call = await self._terminals.fenced(self._scope(directory))
         return Work(
-            self._root,
-            self._flow.id,
-            self._agent.name,
-            call,
-            self._task.timeout_seconds,
-            self._task_worker.claims,
-            self._allowances,
-            self._payload["attempt"],
-            host,
-            self._delegation_payload,
-            self._telemetry,
-            self._remembered,
-            self._opened,
-            self._not_run,
+            run_id=self._root,
+            task_id=self._flow.id,
+            agent=self._agent.name,
+            call=call,
+            timeout_seconds=self._task.timeout_seconds,
+            claims=self._task_worker.claims,
+            allowances=self._allowances,
+            attempt=self._payload["attempt"],
+            host=host,
+            delegated=self._delegation_payload,
+            telemetry=self._telemetry,
+            remembered=self._remembered,
+            terminals=self._terminals,
+            not_run=self._not_run,
         )
 
     def _delegation_payload(self, agent: str, tasks: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
@@ -489,7 +420,7 @@ class TaskFlow:
     def _tree_in(self, clone: Clone) -> Tree:
         workspaces = self._task_worker.workspaces(self._payload["workspace"])
         title = f"{self._task.id}: {self._task.text or self._agent.name}"
-        return Tree(self._flow, workspaces, clone, self._end_terminals, self._files, title)
+        return Tree(self._flow, workspaces, clone, self._terminals.end_in, self._files, title)
 
 
 def _caps(budget: Budget) -> dict[str, float]:
