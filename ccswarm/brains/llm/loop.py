@@ -59,6 +59,9 @@ network should be reported within seconds. After an answer, ``retries`` applies.
 Ask = Callable[[Model, Conversation], Awaitable[Mapping[str, Json]]]
 """A function that returns a model's next answer in the form of ``api.ask``."""
 
+Handle = Callable[[Flow, CallOutcome], Awaitable[Sequence[Step]]]
+"""Returns the next steps after an outcome that the model did not request."""
+
 
 @dataclass(slots=True)
 class _RunningCall:
@@ -97,6 +100,7 @@ class LlmThinking:
         self._full = {one.tool: one.tool for one in tools}
         self._first = len(conversation.turns)
         self._asked = self._tries = self._tightened = self._empty = self._reminded = 0
+        self._awaited: dict[str, Handle] = {}
         self._running: dict[str, _RunningCall] = {}
         self._lanes: dict[str, deque[_RunningCall]] = {}
         self._needs_inspection = bool(terminal and assignment.workspace and not conversation.turns)
@@ -117,26 +121,31 @@ class LlmThinking:
             self.terminal.execution = flow.id
         if self._needs_inspection:
             self._needs_inspection = False
-            return [Think(INSPECT, self._inspect_directory)]
+            return [self._await(Think(INSPECT, self._inspect_directory), self._inspected)]
         called, steps = False, list[Step]()
         for name, outcome in ended.items():
             if doing := self._running.pop(name, None):
                 steps += self._continue(doing, outcome)
                 called = True
-            elif name == INSPECT:
-                await self._emit_where(flow, outcome)
-                self.conversation.task += prompt.directory_facts(str((outcome.structured or {}).get("facts") or ""))
-            elif name.partition(".")[2].startswith("ask"):
-                return await self._handle_answer(flow, outcome)
-            elif name.partition(".")[2].startswith("sum"):
-                return await self._summed_up(flow, outcome)
+            elif handle := self._awaited.pop(name, None):
+                return await handle(flow, outcome)
         if self._running:
             return steps
         return self._after_calls() if called else self._think()
 
+    def _await(self, think: Think, handle: Handle) -> Think:
+        """Return ``think``, whose outcome ``handle`` will turn into the next steps."""
+        self._awaited[think.id] = handle
+        return think
+
     async def _inspect_directory(self, _: str) -> Mapping[str, Json]:
         facts = await asyncio.to_thread(describe_directory, self._assignment.workspace)
         return {"facts": facts, **where(self._models[0])}
+
+    async def _inspected(self, flow: Flow, outcome: CallOutcome) -> Sequence[Step]:
+        await self._emit_where(flow, outcome)
+        self.conversation.task += prompt.directory_facts(str((outcome.structured or {}).get("facts") or ""))
+        return self._think()
 
     async def _emit_where(self, flow: Flow, outcome: CallOutcome) -> None:
         """Emit once where a model is reached, if a variable redirects it from its vendor."""
@@ -325,7 +334,7 @@ class LlmThinking:
             async def sum_up(_: str) -> Mapping[str, Json]:
                 return await self._ask(model, question)
 
-            return [Think(f"{self._turn()}.sum{self._summed}", sum_up)]
+            return [self._await(Think(f"{self._turn()}.sum{self._summed}", sum_up), self._summed_up)]
         if self._messages and self.conversation.turns:
             turn = self.conversation.turns[-1]
             turn.note = "\n".join(filter(None, (turn.note, *self._messages)))
@@ -339,7 +348,7 @@ class LlmThinking:
         async def ask(_: str) -> Mapping[str, Json]:
             return await self._ask(model, self.conversation)
 
-        return [Think(f"{self._turn()}.ask{self._asked}", ask)]
+        return [self._await(Think(f"{self._turn()}.ask{self._asked}", ask), self._handle_answer)]
 
     def _needs_summary(self) -> bool:
         conversation, share = self.conversation, self._settings.sum_up_at
