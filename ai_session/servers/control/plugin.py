@@ -43,27 +43,23 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import functools
 import json
 import logging
-import secrets
-import struct
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from agentwire.json_lines import DECODER
 from ai_session.errors import AiSessionError, InvalidArguments, LimitReached
-from ai_session.gate.consent.person_check import parse_signature
 from ai_session.gate.trace import extra_facts
-from ai_session.models import ToolCall
-from ai_session.servers.base import call_gate, person_of
-from ai_session.servers.control import questions as control_ask
+from ai_session.servers.base import person_of
 from ai_session.servers.control import sandbox as control_sandbox
 from ai_session.servers.control import streams as control_streams
-from ai_session.servers.control.fields import extent, number, table, text
+from ai_session.servers.control.fields import extent, table, text
 from ai_session.servers.control.questions import TerminalQuestions
+from ai_session.servers.control.requests import METHODS
 from ai_session.servers.control.streams import Streams
+from ai_session.servers.control.wire import HEADER, Incoming, OutOfSync, Request, following
 
 if TYPE_CHECKING:
     from ai_session.servers.base import Connection
@@ -71,81 +67,14 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-HEADER = struct.Struct(">cI")
-MAX_LINE_BYTES = 64 << 20
-"""The longest request: a call whose standard input is 10 MB of characters that JSON escapes with six."""
-
-MAX_FRAME_BYTES = 1 << 20
 MOST_REQUESTS = 1024
 """The concurrent requests of one connection."""
 
 MOST_UNREAD_BYTES = 8 << 20
 """The unread answers at which no further request is read."""
 
-READ_BYTES = 1 << 16
 
-
-class Incoming:
-    """Reads lines first and frames later from one stream."""
-
-    def __init__(self, reader: asyncio.StreamReader) -> None:
-        self._reader = reader
-        self._held = bytearray()
-
-    async def line(self) -> bytes | None:
-        """Return the next line, or None at the end. Raises InvalidArguments for one that is too long."""
-        searched = 0
-        while (end := self._held.find(b"\n", searched)) < 0:
-            searched = len(self._held)
-            if searched > MAX_LINE_BYTES:
-                raise InvalidArguments(f"a request is longer than {MAX_LINE_BYTES} bytes")
-            if not await self._more():
-                return None
-        line = bytes(self._held[:end])
-        del self._held[: end + 1]
-        return line
-
-    async def frame(self) -> tuple[bytes, bytes] | None:
-        """Return type and payload of the next frame; None at the end or for an invalid frame."""
-        header = await self.exactly(HEADER.size)
-        if header is None:
-            return None
-        kind, size = HEADER.unpack(header)
-        payload = await self.exactly(size) if size <= MAX_FRAME_BYTES else None
-        return None if payload is None else (kind, payload)
-
-    async def exactly(self, size: int) -> bytes | None:
-        """Return that many bytes, or None if the stream ends before."""
-        while len(self._held) < size:
-            if not await self._more():
-                return None
-        data = bytes(self._held[:size])
-        del self._held[:size]
-        return data
-
-    async def _more(self) -> bool:
-        try:
-            chunk = await self._reader.read(READ_BYTES)
-        except ConnectionError:
-            return False
-        self._held += chunk
-        return bool(chunk)
-
-
-@dataclass(frozen=True, slots=True)
-class Request:
-    """One line of the client, checked for its types only."""
-
-    id: Any
-    method: str
-    params: Mapping[str, Any]
-    bytes: int = 0
-    """The number of bytes that follow the line."""
-    notification: bool = False
-    """Whether no answer is expected."""
-
-
-class Conversation:
+class ControlConnection:
     """One connection of the command line."""
 
     def __init__(self, connection: Connection) -> None:
@@ -201,8 +130,8 @@ class Conversation:
             method, params = text(message, "method"), table(message.get("params"))
             if self._streams is None:
                 return Request(request_id, method, params)
-            return Request(request_id, method, params, _following(message), notification="id" not in message)
-        except _OutOfSync:
+            return Request(request_id, method, params, following(message), notification="id" not in message)
+        except OutOfSync:
             raise
         except (ValueError, RecursionError) as error:
             reason = (
@@ -368,152 +297,7 @@ def _unexpected(method: str, error: Exception) -> AiSessionError:
     return AiSessionError(f"{method} failed: {type(error).__name__}: {error}", suggestion="see daemon.log")
 
 
-class _OutOfSync(InvalidArguments):
-    """The error after which it is unknown where the next line begins."""
-
-
-def _following(message: Mapping[str, Any]) -> int:
-    """Return how many bytes follow the line."""
-    try:
-        return number(message, "bytes", 0, MAX_FRAME_BYTES, 0)
-    except InvalidArguments as error:
-        raise _OutOfSync(error.message, fields=error.fields) from None
-
-
-async def call(connection: Connection, params: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Call a tool."""
-    name, arguments = text(params, "name"), table(params.get("arguments"))
-    profile = text(params, "profile") if params.get("profile") else ""
-    call_id = "call_" + secrets.token_urlsafe(16)
-    asked = ToolCall(connection.principal, name, arguments, call_id, profile=profile, unlisted=True)
-    result = await call_gate(connection.daemon.gate, asked)
-    return {
-        "text": result.text,
-        "structured": result.structured,
-        "is_error": result.is_error,
-        "call_id": result.call_id,
-        "meta": result.meta,
-    }
-
-
-async def rename(connection: Connection, params: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Rename a session."""
-    await (await person_of(connection)).rename(connection.principal, text(params, "session"), text(params, "name"))
-    return {}
-
-
-async def share(connection: Connection, params: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Share a session."""
-    names = params.get("names")
-    if not isinstance(names, list) or not all(isinstance(name, str) for name in names):  # pyright: ignore[reportUnknownVariableType]
-        raise InvalidArguments("names must be a list of strings")
-    await (await person_of(connection)).share(connection.principal, text(params, "session"), names)  # pyright: ignore[reportUnknownArgumentType]
-    return {}
-
-
-async def record(connection: Connection, params: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Write a recording; return its path, when it begins, and the commands with markers."""
-    person = await person_of(connection)
-    path, source = await person.recording(connection.principal, text(params, "session"))
-    return {"path": str(path), "began": source.began, "commands": [one.command_id for one in source.marked]}
-
-
-async def approvals(connection: Connection, params: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return what waits for a person."""
-    person = await person_of(connection)
-    return await control_ask.approvals(person, connection.principal, wait=params.get("wait") is True)
-
-
-async def approve(connection: Connection, params: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Pass on a person's yes."""
-    return await control_ask.answer(await person_of(connection), connection.principal, params, allowed=True)
-
-
-async def reject(connection: Connection, params: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Pass on a person's no."""
-    return await control_ask.answer(await person_of(connection), connection.principal, params, allowed=False)
-
-
-async def policy(connection: Connection, params: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return the policy in force, after setting its mode if one is given."""
-    mode = text(params, "mode") if params.get("mode") else ""
-    return await (await person_of(connection)).policy(
-        connection.principal, mode, parse_signature(params.get("signature"))
-    )
-
-
-async def explain(connection: Connection, params: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Explain the policy."""
-    given = {name: text(params, name) if params.get(name) else "" for name in ("command", "client", "agent")}
-    return await (await person_of(connection)).explain(connection.principal, **given)
-
-
-async def person(connection: Connection, params: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return facts about the caller, and what a signature needs."""
-    return await (await person_of(connection)).facts(connection.principal)
-
-
-async def enrol(connection: Connection, params: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Enrol a person's key."""
-    person = await person_of(connection)
-    signature = parse_signature(params.get("signature"))
-    key = await person.enrol(connection.principal, text(params, "key"), signature)
-    return {"key_id": key.key_id}
-
-
-async def unenrol(connection: Connection, params: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Remove the enrolled key."""
-    key = await (await person_of(connection)).unenrol(connection.principal, parse_signature(params.get("signature")))
-    return {"key_id": key.key_id}
-
-
-async def status(connection: Connection, params: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return the status of the process; nothing about any session."""
-    return connection.daemon.status()
-
-
-async def settings(connection: Connection, params: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return the files of the settings: a client that finds them unchanged need not read them."""
-    await connection.daemon.gate()
-    return {"read_from": connection.daemon.read_from()}
-
-
-async def stop(connection: Connection, params: Mapping[str, Any]) -> Mapping[str, Any]:
-    """End the daemon."""
-    sessions = params.get("sessions") is True
-    leave = functools.partial(connection.daemon.stop, sessions=sessions)
-    try:
-        person = await person_of(connection)
-    except AiSessionError as error:  # without a gate there is no audit log, but the daemon can be ended anyway
-        leave()
-        return {"problem": error.message}
-    problem = await person.stop(connection.principal, leave, sessions=sessions)
-    return {"problem": problem} if problem else {}
-
-
-METHODS = {
-    method.__name__: method
-    for method in (
-        call,
-        rename,
-        share,
-        record,
-        approvals,
-        approve,
-        reject,
-        policy,
-        explain,
-        person,
-        enrol,
-        unenrol,
-        status,
-        settings,
-        stop,
-    )
-}
-"""Requests that run concurrently."""
-
-HOLDING = {"attach": Conversation.attach, "sandbox": Conversation.sandbox}
+HOLDING = {"attach": ControlConnection.attach, "sandbox": ControlConnection.sandbox}
 """Requests that take over the connection; each returns whether it is then closed."""
 
 
@@ -524,7 +308,7 @@ class ControlServer:
 
     async def serve(self, connection: Connection) -> None:
         """Serve one connection, until the client closes it or an attached shell ends."""
-        await Conversation(connection).run()
+        await ControlConnection(connection).run()
 
 
 PLUGIN = ControlServer()

@@ -11,8 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ai_session.models import Principal
-from ai_session.servers.control import plugin, streams
-from ai_session.servers.control.plugin import MAX_FRAME_BYTES, MOST_REQUESTS
+from ai_session.servers.control import requests, streams
+from ai_session.servers.control.plugin import MOST_REQUESTS
+from ai_session.servers.control.wire import MAX_FRAME_BYTES
 from ai_session.sessions.cursor import Cursor
 from ai_session.sessions.lease import Lease
 from tests.ai_session.contract.servers.test_control import MemoryGate, serving
@@ -20,7 +21,7 @@ from tests.support.bounds import BOUND_SECONDS
 
 pytestmark = pytest.mark.anyio
 
-NAMES = [*plugin.METHODS, *streams.METHODS, *streams.INLINE, "attach", "nothing", ""]
+NAMES = [*requests.METHODS, *streams.METHODS, *streams.INLINE, "attach", "nothing", ""]
 ANYTHING = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=9),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=9), inner, max_size=3),

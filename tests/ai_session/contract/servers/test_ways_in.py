@@ -23,7 +23,7 @@ from ai_session.cli import main
 from ai_session.client.connection import connect
 from ai_session.daemon import host
 from ai_session.servers.control import plugin as control
-from ai_session.servers.control import streams
+from ai_session.servers.control import requests, streams
 from tests.ai_session.support.command_line import finish
 from tests.ai_session.support.entries import Audit, DaemonHome, daemon_home, denial
 from tests.ai_session.support.mcp_client import BOUND_SECONDS, daemon_pids
@@ -255,7 +255,7 @@ version, pid, uptime and how many are connected."""
 
 
 def test_every_method_of_the_control_protocol_has_its_entry() -> None:
-    assert {*control.METHODS, *control.HOLDING, *streams.METHODS, *streams.INLINE} == METHODS.keys()
+    assert {*requests.METHODS, *control.HOLDING, *streams.METHODS, *streams.INLINE} == METHODS.keys()
 
 
 def test_every_method_of_the_control_protocol_passes_the_gate_once(here: DaemonHome) -> None:
