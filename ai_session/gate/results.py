@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import errno
+import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -27,6 +28,15 @@ REFUSALS = dict.fromkeys((errno.EMFILE, errno.ENFILE, errno.EAGAIN, errno.ENOMEM
     (errno.ENOSPC, errno.EDQUOT, errno.EFBIG), FULL
 )
 """The code and suggestion for errors of the system, by number."""
+
+_ID, _WORD = re.compile(r"(?:ses|cmd)_[A-Za-z0-9_-]{22}"), re.compile(r"[a-z_-]+")
+OWN = {
+    **dict.fromkeys(("session_id", "command_id"), _ID),
+    **dict.fromkeys(("status", "state", "code", "backend", "waited", "input_mode"), _WORD),
+    "sandbox": re.compile(r"[a-z-]+(?: \([a-z-]+, network [a-z-]+\))?"),
+}
+"""Facts in this program's own words, which no secret is in: programs act on them, so a client whose variable or command
+has such a word as the value of a password must not change them, for itself or for others."""
 
 
 def validate(tool: Tool, given: Mapping[str, Any]) -> tuple[Arguments, str]:
@@ -105,7 +115,7 @@ def _masked(value: Any, mask: Callable[[str], Steps[tuple[str, int]]], clean: Ca
         for name, item in value.items():  # pyright: ignore[reportUnknownVariableType]
             kind: type = item.__class__  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
             plain = item is None or kind is int or kind is float or (kind is str and clean(item))  # pyright: ignore[reportUnknownArgumentType]
-            pairs[name] = item if plain else (yield from _masked(item, mask, clean))
+            pairs[name] = item if plain or _is_own(name, item) else (yield from _masked(item, mask, clean))
         return pairs
     if isinstance(value, list | tuple):
         items: list[Any] = []
@@ -114,3 +124,8 @@ def _masked(value: Any, mask: Callable[[str], Steps[tuple[str, int]]], clean: Ca
             yield
         return items
     return value
+
+
+def _is_own(name: Any, value: Any) -> bool:
+    form = OWN.get(name)
+    return form is not None and isinstance(value, str) and form.fullmatch(value) is not None
