@@ -60,6 +60,12 @@ def validate(tool: Tool, given: Mapping[str, Any]) -> tuple[Arguments, str]:
         ) from None
 
 
+def known_first(given: Mapping[str, Any], tool: Tool | None) -> Mapping[str, Any]:
+    """Return the arguments of a call, before all others those that the tool takes: only so many are recorded."""
+    known = tool.arguments.model_fields if tool else ()
+    return {**{name: given[name] for name in known if name in given}, **given}
+
+
 def unknown_tool(name: str, tools: Collection[str]) -> UnknownTool:
     """Return the error for a tool that does not exist, with what may have been meant."""
     near = difflib.get_close_matches(name, tools, n=1)
