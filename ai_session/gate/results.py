@@ -21,6 +21,10 @@ from ai_session.tools.base import Arguments, Tool
 
 MOST_NOTICES = 50
 """The most notices in one result."""
+MOST_NAMED = 8
+"""The most unknown arguments and the most problems that one result names."""
+NAME_CHARS = 60
+"""How much of an unknown name is shown, and compared with known ones: of long ones that takes seconds."""
 REFUSED = ("system_error", "run: ai-session doctor")
 OUT_OF = (TerminalsExhausted.code, "close sessions, or raise the limits: ulimit -n (files), ulimit -u (processes)")
 FULL = (StorageFull.code, "free space on the disk of the runtime directory")
@@ -40,21 +44,22 @@ has such a word as the value of a password must not change them, for itself or f
 
 
 def validate(tool: Tool, given: Mapping[str, Any]) -> tuple[Arguments, str]:
-    """Return checked arguments and a note on ignored ones. Raises InvalidArguments with every problem but no values."""
+    """Return checked arguments and a note on ignored ones. Raises InvalidArguments with the problems but no values."""
     known = tool.arguments.model_fields
+    unknown = [str(name)[:NAME_CHARS] for name in given if name not in known]
     ignored: list[str] = []
-    for name in given:
-        if name not in known:
-            near = difflib.get_close_matches(str(name), known, n=1)
-            ignored.append(f"{str(name)[:40]!r}" + (f" (did you mean {near[0]!r}?)" if near else ""))
-    note = "unknown arguments ignored: " + ", ".join(ignored[:8]) if ignored else ""
+    for name in unknown[:MOST_NAMED]:
+        near = difflib.get_close_matches(name, known, n=1)
+        ignored.append(f"{name!r}" + (f" (did you mean {near[0]!r}?)" if near else ""))
+    note = f"unknown arguments ignored: {', '.join(ignored)}{_and_more(unknown)}" if unknown else ""
     try:
         return tool.arguments.model_validate({k: v for k, v in given.items() if v is not None}), note
     except ValidationError as error:
-        problems = error.errors(include_input=False, include_url=False)
+        found = error.errors(include_input=False, include_url=False)
+        problems = found[:MOST_NAMED]
         wanted = ", ".join(n + ("" if f.is_required() else "?") for n, f in known.items())
         raise InvalidArguments(
-            f"{tool.name}: {requirements(problems, 'arguments')}" + (f"; {note}" if note else ""),
+            f"{tool.name}: {requirements(problems, 'arguments')}{_and_more(found)}" + (f"; {note}" if note else ""),
             suggestion=f"arguments: {wanted}",
             fields={str(one["loc"][0]): requirement(one) for one in problems if one["loc"]},
         ) from None
@@ -68,9 +73,10 @@ def known_first(given: Mapping[str, Any], tool: Tool | None) -> Mapping[str, Any
 
 def unknown_tool(name: str, tools: Collection[str]) -> UnknownTool:
     """Return the error for a tool that does not exist, with what may have been meant."""
+    name = name[:NAME_CHARS]
     near = difflib.get_close_matches(name, tools, n=1)
     return UnknownTool(
-        f"unknown tool {name[:60]!r}", suggestion=f"did you mean {near[0]!r}?" if near else f"tools: {', '.join(tools)}"
+        f"unknown tool {name!r}", suggestion=f"did you mean {near[0]!r}?" if near else f"tools: {', '.join(tools)}"
     )
 
 
@@ -130,6 +136,10 @@ def _masked(value: Any, mask: Callable[[str], Steps[tuple[str, int]]], clean: Ca
             yield
         return items
     return value
+
+
+def _and_more(what: Sequence[object]) -> str:
+    return f" and {len(what) - MOST_NAMED} more" if len(what) > MOST_NAMED else ""
 
 
 def _is_own(name: Any, value: Any) -> bool:

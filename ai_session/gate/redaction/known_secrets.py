@@ -37,7 +37,7 @@ GIVEN_CHARS = 1 << 18
 """How much of each text of a call is searched for values."""
 
 LABELS = 200
-"""Labels made in one step."""
+"""Labels made, or short texts searched, in one step."""
 
 _KEY_LINE = re.compile(r"[A-Za-z0-9+/=_-]{32,}\Z")
 
@@ -100,7 +100,7 @@ class Masking:
                 count, most = excess
                 log.warning("%d secret values of clients exceed the maximum that can be masked", count)
                 raise LimitReached(
-                    f"{count} secret values of clients' environments exceed the maximum of {most}",
+                    f"at least {count} secret values of clients' environments exceed the maximum of {most}",
                     suggestion="start the client with fewer such variables, or close other clients and sessions; the"
                     " names that count as secret are redaction.environment in the configuration",
                 )
@@ -140,6 +140,15 @@ class Masking:
             self._renew()
 
     def _secrets(self, environment: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+        """Yield names and values, and no more once they are too many to be known."""
+        values = set[str]()
+        for name, value in self._all_secrets(environment):
+            yield name, value
+            values.add(value)
+            if len(values) > MAX_KNOWN:
+                return
+
+    def _all_secrets(self, environment: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
         named = like(self._names)
         for name, value in environment.items():
             if not isinstance(value, str) or len(value) < MIN_KNOWN_CHARS or len(set(value)) < LEAST_DISTINCT:
@@ -168,7 +177,9 @@ class Masking:
     def echo(self, text: str, given: Any) -> Steps[str]:
         """Return ``text``, which may repeat parts of ``given``, without the secrets of either, even if truncated."""
         text, _ = yield from self.mask(text)
-        for value in _strings(given) if self._enabled else ():
+        for count, value in enumerate(_strings(given) if self._enabled else (), 1):
+            if count % LABELS == 0:
+                yield
             data = value.encode(errors="surrogatepass")
             for start, end, label in (yield from self.spans(data)):
                 secret = data[start:end].decode(errors="surrogatepass")

@@ -177,6 +177,16 @@ def test_the_most_values_cost_no_time(home: Path) -> None:
     once_within(len(text) / 20e6, lambda: computing_seconds(lambda: masking.masked(text)))
 
 
+def test_far_too_many_values_are_refused_at_once(home: Path) -> None:
+    masking = made(home)
+
+    def refused() -> None:
+        with pytest.raises(LimitReached):
+            masking.learn(many(20_000))
+
+    once_within(1, lambda: computing_seconds(refused))
+
+
 def test_nothing_is_masked_where_it_is_switched_off(home: Path) -> None:
     masking = made(home, enabled=False)
     masking.learn(many(2 * MAX_KNOWN))

@@ -6,11 +6,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pydantic import Field
 
+from ai_session.errors import InvalidArguments
 from ai_session.gate.redaction.known_secrets import Masking
-from ai_session.gate.results import masked
-from ai_session.models import ToolResult
+from ai_session.gate.results import masked, unknown_tool, validate
+from ai_session.models import Effect, ToolResult
 from ai_session.system.turns import finished
+from ai_session.tools.base import Arguments, Context, Tool, output
+from tests.support.processor_time import computing_seconds, once_within
 
 SESSION = "ses_rAfCJjXHdI9Rmkj9FLdAJg"
 COMMAND = "cmd_3ThnlBrzFpyDh6mGQ4XnOQ"
@@ -42,3 +46,30 @@ def test_what_callers_can_put_there_is_masked(home: Path, name: str) -> None:
     secret = "Ab12 Cd34 Ef56"
     assert secret not in shown(home, {name: secret}, secret)[name]
     assert "finished" not in shown(home, {name: "finished: 1"}, "finished")[name]
+
+
+class Sample(Arguments):
+    command: str
+    env: dict[str, str] = Field(default_factory=dict[str, str])
+
+
+async def nothing(_: Context, __: Any) -> ToolResult:
+    return ToolResult("", {})
+
+
+TOOL = Tool("execute_command", "Sample", "Sample.", Effect.EXECUTE, Sample, nothing, output())
+
+
+def test_some_of_many_unknown_arguments_and_problems_are_named_and_all_are_counted() -> None:
+    many = {f"comand{number}": 1 for number in range(20)}
+    _, note = validate(TOOL, {"command": "true", **many})
+    assert note.startswith("unknown arguments ignored: 'comand0' (did you mean 'command'?), ")
+    assert note.endswith("'comand7' (did you mean 'command'?) and 12 more")
+    with pytest.raises(InvalidArguments, match=r"env.A0: should be a text; .*A6: [a-z ]+ and 4 more"):
+        validate(TOOL, {"env": {f"A{number}": 1 for number in range(11)}})
+
+
+@pytest.mark.parametrize("given", [{f"k{number}": 1 for number in range(30_000)}, {"k" * 3_000_000: 1}])
+def test_arguments_that_nobody_knows_hold_nobody_up(given: dict[str, Any]) -> None:
+    once_within(0.3, lambda: computing_seconds(lambda: validate(TOOL, {"command": "true", **given})))
+    once_within(0.3, lambda: computing_seconds(lambda: unknown_tool(next(iter(given)), ["execute_command"])))
