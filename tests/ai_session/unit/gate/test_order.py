@@ -17,6 +17,7 @@ from ai_session.audit.files import lines, records
 from ai_session.audit.log import WAITING_BYTES, AuditLog
 from ai_session.errors import ConsentNeeded, Denied, SessionNotFound, StorageFull, UnknownTool
 from ai_session.gate.consent.consent import Deferred
+from ai_session.gate.consent.store import covers
 from ai_session.gate.gate import ORDER, Gate
 from ai_session.gate.hook import Hooks
 from ai_session.gate.policy.policy import HookProgram
@@ -235,6 +236,16 @@ async def test_a_deferred_question_is_recorded_and_runs_nothing_until_it_is_answ
     await setup.call()
     assert (setup.record.outcome, setup.ran) == ("ok", ["x"])
     assert setup.record.facts["consent"] == {"by": "person uid 0", "scope": "session"}
+
+
+async def test_a_lasting_answer_is_for_the_profile_that_the_person_was_shown(home: Path) -> None:
+    setup = GateSetup(home, ASK, mode="workspace")
+    for profile in ("workspace", "trusted"):
+        await setup.gate.call(ToolCall(CLIENT, "execute", {"text": "x"}, f"call_{profile}", profile=profile))
+    first, second = setup.consent.questions
+    assert "profile: workspace" in first.message
+    assert "profile: trusted" in second.message
+    assert covers(first, "always") != covers(second, "always")
 
 
 async def test_the_same_key_runs_once_and_each_call_is_judged_and_recorded(home: Path) -> None:
