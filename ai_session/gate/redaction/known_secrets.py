@@ -52,10 +52,11 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Holder:
-    """Who has some secrets."""
+    """Who has some secrets; ``from_call``: the caller chose them."""
 
     needed: Needed
     owner: str | None
+    from_call: bool
 
 
 class Masking:
@@ -70,9 +71,17 @@ class Masking:
         self._given: dict[str | None, dict[str, str]] = {}
         self._seen: dict[int, Mapping[str, Any]] = {}
         self._key = _key(key_path)
-        self._shapes = self._redactor = Redactor((), self._patterns, self._key)
+        self._shapes = self._redactor = self._of_clients = Redactor((), self._patterns, self._key)
+        self._clients_values: dict[str, str] = {}
 
-    def learn(self, environment: Mapping[str, Any], needed: Needed = lambda: True, owner: str | None = None) -> None:
+    def learn(
+        self,
+        environment: Mapping[str, Any],
+        needed: Needed = lambda: True,
+        owner: str | None = None,
+        *,
+        from_call: bool = False,
+    ) -> None:
         """Mask the secrets in these variables from now on, at least while they are ``needed``: the values of the
         configured names, and what looks like a secret in others. One ``owner`` can never use up all values that may be
         known.
@@ -82,7 +91,7 @@ class Masking:
         """
         if not self._enabled or id(environment) in self._seen:
             return
-        self._admit(frozenset(self._secrets(environment)), Holder(needed, owner))
+        self._admit(frozenset(self._secrets(environment)), Holder(needed, owner, from_call))
         if len(self._seen) >= MAX_SEEN:
             self._seen.clear()
         self._seen[id(environment)] = environment  # referenced, so that its id is not reused
@@ -163,6 +172,17 @@ class Masking:
     def mask(self, text: str) -> Steps[tuple[str, int]]:
         """Return ``text`` without secrets, and how many were masked."""
         return self._redactor.redacting(text) if self._enabled else _unchanged(text)
+
+    def mask_for_judge(self, text: str) -> Steps[tuple[str, int]]:
+        """Do the same for a program that judges a call, but for what only calls have made a secret: nobody may hide a
+        command from it."""
+        if not self._enabled:
+            return _unchanged(text)
+        groups = (group for group, who in self._holders.items() if not all(holder.from_call for holder in who))
+        if (values := {value: name for group in groups for name, value in group}) != self._clients_values:
+            named = [(name, value) for value, name in values.items()]
+            self._of_clients, self._clients_values = Redactor(named, self._patterns, self._key), values
+        return self._of_clients.redacting(text)
 
     def is_clean(self, text: str) -> bool:
         """Report whether the text is already known to have no secret."""
