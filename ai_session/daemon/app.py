@@ -126,7 +126,7 @@ class App:
                 await self._written.add(session.spec.profile)
             with suppress(LimitReached):  # each call on the session reports it
                 needed = partial(self._is_open, session.spec.session_id)
-                self._masking.learn(session.spec.env, needed, widening(session.spec.owner)[-1])
+                self._masking.learn(session.spec.env, needed, widening(session.spec.owner)[-1], from_call=True)
         self._expire()
         self._notices.start()
         self._preparing = asyncio.create_task(self.sessions.make_ready())

@@ -13,7 +13,7 @@ from ai_session.gate.consent.terminal_origin import Origin
 from ai_session.gate.parts import WATCH, GateParts
 from ai_session.gate.person import PersonActions
 from ai_session.gate.policy.policy import Action
-from ai_session.gate.results import refusal
+from ai_session.gate.results import known_first, refusal
 from ai_session.gate.steps import CallSteps
 from ai_session.gate.trace import Trace, extra_facts, rate_key
 from ai_session.models import PROFILES, ChangeKind, Effect, Principal, ToolCall, ToolResult
@@ -87,6 +87,7 @@ class Gate:
         trace = steps.trace
         await parts.sessions.turns.begin(rate_key(call.principal), CALL_SECONDS)
         recorded, unsafe = gate_secrets.learn(parts.masking, call.principal, call.arguments)
+        recorded = known_first(recorded, parts.tools.get(call.name))
         if texts := parts.masking.unsure(recorded):
             learning = gate_secrets.learn_given(parts.masking, call.principal, texts)
             await parts.sessions.turns.run(rate_key(call.principal), learning)

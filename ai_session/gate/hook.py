@@ -175,10 +175,16 @@ def _unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 def call_facts(
     principal: Principal, tool: str, effect: Effect | None, masking: Masking, arguments: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """Return the facts of any call, with secrets masked as in the audit log."""
-    shown, _ = finished(masked(ToolResult("", dict(arguments)), masking.mask))
+    """Return the facts of any call. Secrets are masked, but not what only the caller calls one, except in ``env``."""
+    shown, _ = finished(masked(ToolResult("", dict(arguments)), masking.mask_for_judge))
+    given, _ = finished(masked(ToolResult("", {k: v for k, v in arguments.items() if k == "env"}), masking.mask))
     who = {"kind": principal.kind, "uid": principal.uid, "client": principal.client, "subject": principal.subject}
-    return {"principal": who, "tool": tool, "effect": effect and str(effect), "arguments": shown.structured}
+    return {
+        "principal": who,
+        "tool": tool,
+        "effect": effect and str(effect),
+        "arguments": {**shown.structured, **given.structured},
+    }
 
 
 class Output:

@@ -27,7 +27,7 @@ def learn(
     try:
         masking.learn(principal.env, needed, user)
         if isinstance(variables := arguments.get("env"), dict):
-            masking.learn(variables, needed, user)  # pyright: ignore[reportUnknownArgumentType]
+            masking.learn(variables, needed, user, from_call=True)  # pyright: ignore[reportUnknownArgumentType]
     except LimitReached as error:
         return {}, error
     return arguments, None
@@ -42,7 +42,7 @@ def learn_session(masking: Masking, sessions: SessionManager, subject: Subject) 
     """Learn what a session was given, perhaps by a client that has ended. Raises LimitReached."""
     if session := subject.session:
         session_id, user = session.spec.session_id, widening(session.spec.owner)[-1]
-        masking.learn(session.spec.env, lambda: sessions.find(session_id) is not None, user)
+        masking.learn(session.spec.env, lambda: sessions.find(session_id) is not None, user, from_call=True)
 
 
 def failed(

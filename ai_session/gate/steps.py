@@ -287,6 +287,8 @@ class CallSteps:
             first = " ".join([repr(given.get("text", "")), *keys])
         if start and start.real not in ("", first):
             given["leads to"] = start.real
+        if call.profile:
+            given["profile"] = call.profile
         about = describe_call(given, first)
         shown = mask(about)
         at = self.directory if session else "new"
@@ -295,7 +297,7 @@ class CallSteps:
         return ask_about(
             call.principal,
             call.name,
-            given | ({"profile": call.profile} if call.profile else {}) | self._resolved(first),
+            given | self._resolved(first),
             session=session.spec.session_id if session else "",
             name=session.spec.name if session else given.get("name", ""),
             about=shown,

@@ -256,9 +256,13 @@ def _reap(child: int, mirrors_stops: bool) -> int | None:
 
 
 def _terminate() -> None:
-    for pid in list(_tree()):
-        for number in (signal.SIGHUP, signal.SIGTERM, signal.SIGCONT):
+    tree = list(_tree())
+    for pid in tree:
+        # Stopped, no shell goes on because another one that it waits for has ended first.
+        for number in (signal.SIGSTOP, signal.SIGHUP, signal.SIGTERM):
             _signal(pid, number)
+    for pid in reversed(tree):
+        _signal(pid, signal.SIGCONT)
     deadline = time.monotonic() + _GRACE_SECONDS
     while _children(os.getpid()) and (left := deadline - time.monotonic()) > 0:
         signal.sigtimedwait({signal.SIGCHLD}, left)

@@ -267,27 +267,35 @@ def signal_children(shell: int, begun: int, born_after: int, number: signal.Sign
     return sent
 
 
-def ask_to_leave(pids: Iterable[int]) -> None:
+def ask_to_leave(pids: Iterable[int], *, hold: bool = False) -> None:
     """Send SIGTERM to processes, and before it SIGHUP to those that have a terminal, as at its end; stopped ones go on.
 
     Parents come before their children: a shell is asked before the program that it waits for ends, and so does not go
     on to the next one, for interactive shells ignore SIGTERM. Shells within the terminal's own come first, for the end
-    of that one is the end of what is in the foreground. One that ignores SIGHUP as well is killed.
+    of that one is the end of what is in the foreground. One that ignores SIGHUP as well is killed. With ``hold``, each
+    is stopped until all have been asked, so that none ends before; not for children of tmux, which lets them go on.
     """
     found = {pid: seen for pid in pids if (seen := read_stat(pid)) is not None}
     with_jobs = {seen.parent for pid, seen in found.items() if pid == seen.group != seen.session}
     first = {pid for pid, seen in found.items() if pid == seen.session}
-    shells = with_jobs | first
-    in_order = sorted(found, key=lambda pid: (pid not in shells, pid in first, found[pid].started, pid))
-    signals = {pid: _signals_to_leave(pid, found[pid], pid in with_jobs) for pid in in_order}
-    # Nothing else is done between them: what ends may be the program of one that is still to be asked.
-    for pid, numbers in signals.items():
-        for number in numbers:
-            with contextlib.suppress(OSError):
-                os.kill(pid, number)
-    for pid in found:
+    signals = {pid: _signals_to_leave(pid, seen, pid in with_jobs) for pid, seen in found.items()}
+
+    def order(pid: int) -> tuple[bool | int, ...]:
+        at = (found[pid].started, pid)
+        return (signal.SIGKILL not in signals[pid], *at) if hold else (pid not in with_jobs | first, pid in first, *at)
+
+    def send(pid: int, *numbers: signal.Signals) -> None:
         with contextlib.suppress(OSError):
-            os.kill(pid, signal.SIGCONT)
+            for number in numbers:
+                os.kill(pid, number)
+
+    in_order = sorted(found, key=order)
+    held = (signal.SIGSTOP,) if hold else ()
+    # Nothing else is done between them: what ends may be the program of one that is still to be asked.
+    for pid in in_order:
+        send(pid, *held, *signals[pid])
+    for pid in reversed(in_order):
+        send(pid, signal.SIGCONT)
 
 
 def _signals_to_leave(pid: int, seen: Stat, with_jobs: bool) -> tuple[signal.Signals, ...]:

@@ -37,7 +37,7 @@ GIVEN_CHARS = 1 << 18
 """How much of each text of a call is searched for values."""
 
 LABELS = 200
-"""Labels made in one step."""
+"""Labels made, or short texts searched, in one step."""
 
 _KEY_LINE = re.compile(r"[A-Za-z0-9+/=_-]{32,}\Z")
 
@@ -52,10 +52,11 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Holder:
-    """Who has some secrets."""
+    """Who has some secrets; ``from_call``: the caller chose them."""
 
     needed: Needed
     owner: str | None
+    from_call: bool
 
 
 class Masking:
@@ -70,9 +71,17 @@ class Masking:
         self._given: dict[str | None, dict[str, str]] = {}
         self._seen: dict[int, Mapping[str, Any]] = {}
         self._key = _key(key_path)
-        self._shapes = self._redactor = Redactor((), self._patterns, self._key)
+        self._shapes = self._redactor = self._of_clients = Redactor((), self._patterns, self._key)
+        self._clients_values: dict[str, str] = {}
 
-    def learn(self, environment: Mapping[str, Any], needed: Needed = lambda: True, owner: str | None = None) -> None:
+    def learn(
+        self,
+        environment: Mapping[str, Any],
+        needed: Needed = lambda: True,
+        owner: str | None = None,
+        *,
+        from_call: bool = False,
+    ) -> None:
         """Mask the secrets in these variables from now on, at least while they are ``needed``: the values of the
         configured names, and what looks like a secret in others. One ``owner`` can never use up all values that may be
         known.
@@ -82,7 +91,7 @@ class Masking:
         """
         if not self._enabled or id(environment) in self._seen:
             return
-        self._admit(frozenset(self._secrets(environment)), Holder(needed, owner))
+        self._admit(frozenset(self._secrets(environment)), Holder(needed, owner, from_call))
         if len(self._seen) >= MAX_SEEN:
             self._seen.clear()
         self._seen[id(environment)] = environment  # referenced, so that its id is not reused
@@ -100,7 +109,7 @@ class Masking:
                 count, most = excess
                 log.warning("%d secret values of clients exceed the maximum that can be masked", count)
                 raise LimitReached(
-                    f"{count} secret values of clients' environments exceed the maximum of {most}",
+                    f"at least {count} secret values of clients' environments exceed the maximum of {most}",
                     suggestion="start the client with fewer such variables, or close other clients and sessions; the"
                     " names that count as secret are redaction.environment in the configuration",
                 )
@@ -140,6 +149,15 @@ class Masking:
             self._renew()
 
     def _secrets(self, environment: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+        """Yield names and values, and no more once they are too many to be known."""
+        values = set[str]()
+        for name, value in self._all_secrets(environment):
+            yield name, value
+            values.add(value)
+            if len(values) > MAX_KNOWN:
+                return
+
+    def _all_secrets(self, environment: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
         named = like(self._names)
         for name, value in environment.items():
             if not isinstance(value, str) or len(value) < MIN_KNOWN_CHARS or len(set(value)) < LEAST_DISTINCT:
@@ -155,6 +173,17 @@ class Masking:
         """Return ``text`` without secrets, and how many were masked."""
         return self._redactor.redacting(text) if self._enabled else _unchanged(text)
 
+    def mask_for_judge(self, text: str) -> Steps[tuple[str, int]]:
+        """Do the same for a program that judges a call, but for what only calls have made a secret: nobody may hide a
+        command from it."""
+        if not self._enabled:
+            return _unchanged(text)
+        groups = (group for group, who in self._holders.items() if not all(holder.from_call for holder in who))
+        if (values := {value: name for group in groups for name, value in group}) != self._clients_values:
+            named = [(name, value) for value, name in values.items()]
+            self._of_clients, self._clients_values = Redactor(named, self._patterns, self._key), values
+        return self._of_clients.redacting(text)
+
     def is_clean(self, text: str) -> bool:
         """Report whether the text is already known to have no secret."""
         return self._redactor.is_clean(text)
@@ -168,7 +197,9 @@ class Masking:
     def echo(self, text: str, given: Any) -> Steps[str]:
         """Return ``text``, which may repeat parts of ``given``, without the secrets of either, even if truncated."""
         text, _ = yield from self.mask(text)
-        for value in _strings(given) if self._enabled else ():
+        for count, value in enumerate(_strings(given) if self._enabled else (), 1):
+            if count % LABELS == 0:
+                yield
             data = value.encode(errors="surrogatepass")
             for start, end, label in (yield from self.spans(data)):
                 secret = data[start:end].decode(errors="surrogatepass")

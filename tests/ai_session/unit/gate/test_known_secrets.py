@@ -13,7 +13,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ai_session.errors import LimitReached
+from ai_session.gate.hook import call_facts
 from ai_session.gate.redaction.known_secrets import MAX_KNOWN, MAX_SEEN, MOST_GIVEN, PIECE_CHARS, Masking
+from ai_session.models import Principal
 from ai_session.system.shares import share
 from ai_session.system.turns import finished
 from tests.ai_session.support.example_secrets import NAMED, SECRETS
@@ -88,6 +90,29 @@ def test_what_a_call_has_in_a_context_is_not_known_if_it_occurs_elsewhere(home: 
     masking = made(home)
     learn_given(masking, text)
     assert not hides(masking, shown)
+
+
+def test_nobody_hides_from_a_judge_by_calling_something_a_secret(home: Path) -> None:
+    masking = made(home)
+    masking.learn({"A_TOKEN": "make destroy", "B_TOKEN": arbitrary(1)}, from_call=True)
+    learn_given(masking, "C_TOKEN=x9destroy77 true")
+    masking.learn({"D_TOKEN": arbitrary(2)})
+    masking.learn({"E_TOKEN": arbitrary(1)})
+    for text in ("make destroy", "x9destroy77"):
+        assert hides(masking, text)
+        assert finished(masking.mask_for_judge(f"<{text}>")) == (f"<{text}>", 0)
+    for text in (arbitrary(1), arbitrary(2), SECRETS["github"], f"C_TOKEN={arbitrary(3)}"):
+        assert finished(masking.mask_for_judge(f"<{text}>"))[1] == 1
+
+
+def test_a_hook_sees_the_command_and_no_variable(home: Path) -> None:
+    masking = made(home)
+    env = {"A_TOKEN": "make destroy"}
+    given = {"command": "make destroy", "env": env}
+    masking.learn(env, from_call=True)
+    shown = call_facts(Principal("mcp", 7), "execute_command", None, masking, given)["arguments"]
+    assert shown["command"] == "make destroy"
+    assert shown["env"]["A_TOKEN"].startswith("[REDACTED:A_TOKEN:")
 
 
 def test_a_value_in_a_context_ends_with_its_word_unless_that_is_quoted(home: Path) -> None:
@@ -175,6 +200,16 @@ def test_the_most_values_cost_no_time(home: Path) -> None:
     masking.learn(many(MAX_KNOWN))
     text = "an ordinary line of output, number 12345\n" * 50_000
     once_within(len(text) / 20e6, lambda: computing_seconds(lambda: masking.masked(text)))
+
+
+def test_far_too_many_values_are_refused_at_once(home: Path) -> None:
+    masking = made(home)
+
+    def refused() -> None:
+        with pytest.raises(LimitReached):
+            masking.learn(many(20_000))
+
+    once_within(1, lambda: computing_seconds(refused))
 
 
 def test_nothing_is_masked_where_it_is_switched_off(home: Path) -> None:

@@ -17,10 +17,11 @@ from ai_session.audit.files import lines, records
 from ai_session.audit.log import WAITING_BYTES, AuditLog
 from ai_session.errors import ConsentNeeded, Denied, SessionNotFound, StorageFull, UnknownTool
 from ai_session.gate.consent.consent import Deferred
+from ai_session.gate.consent.store import covers
 from ai_session.gate.gate import ORDER, Gate
 from ai_session.gate.hook import Hooks
 from ai_session.gate.policy.policy import HookProgram
-from ai_session.models import Answer, Principal
+from ai_session.models import Answer, Principal, ToolCall
 from tests.ai_session.support.gates import ASK, CLIENT, DENY, PERSON, SECRET, GateSetup, MemoryConsent, Record
 from tests.support.bounds import BOUND_SECONDS
 from tests.support.full_disk import no_file_longer_than
@@ -237,6 +238,16 @@ async def test_a_deferred_question_is_recorded_and_runs_nothing_until_it_is_answ
     assert setup.record.facts["consent"] == {"by": "person uid 0", "scope": "session"}
 
 
+async def test_a_lasting_answer_is_for_the_profile_that_the_person_was_shown(home: Path) -> None:
+    setup = GateSetup(home, ASK, mode="workspace")
+    for profile in ("workspace", "trusted"):
+        await setup.gate.call(ToolCall(CLIENT, "execute", {"text": "x"}, f"call_{profile}", profile=profile))
+    first, second = setup.consent.questions
+    assert "profile: workspace" in first.message
+    assert "profile: trusted" in second.message
+    assert covers(first, "always") != covers(second, "always")
+
+
 async def test_the_same_key_runs_once_and_each_call_is_judged_and_recorded(home: Path) -> None:
     setup = GateSetup(home)
     first, second = await setup.call(call_key="k"), await setup.call(call_key="k")
@@ -251,6 +262,18 @@ async def test_secrets_are_masked_before_the_end_is_recorded_and_counted_in_it(h
     result = await setup.call()
     assert SECRET not in result.text + str(result.structured)
     assert setup.record.facts["redactions"] == 1
+
+
+async def test_no_number_of_further_arguments_keeps_what_a_tool_is_given_out_of_the_audit_log(home: Path) -> None:
+    setup = GateSetup(home)
+    audit = AuditLog(home / "audit")
+    setup.gate = Gate(replace(setup.gate.parts, audit=audit))
+    given = {**{f"k{number}": 1 for number in range(100)}, "text": "what runs"}
+    await setup.gate.call(ToolCall(CLIENT, "execute", given, "call_1"))
+    audit.close()
+    (start,) = (line for line in lines(home / "audit") if b"tool.start" in line)
+    assert setup.ran == ["what runs"]
+    assert b'"text":{"chars":9' in start
 
 
 async def test_a_clients_secrets_are_known_before_its_first_call_is_recorded(home: Path) -> None:

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from ai_session.system import membership
+from ai_session.system import membership, processes
 from tests.support.bounds import BOUND_SECONDS, pause
 
 REPOSITORY = Path(__file__).parents[4]
@@ -80,7 +80,7 @@ def test_a_session_that_forks_as_fast_as_it_can_is_swept(cookie: str) -> None:
 
 SWEEPER = """
 import os, subprocess, sys
-from ai_session.system import membership
+from ai_session.system import membership, processes
 for _ in range(int(sys.argv[1])):
     child = subprocess.Popen(["sleep", "9300"], env={"PATH": os.environ["PATH"]})
     other = subprocess.Popen(["sleep", "9301"])
@@ -139,6 +139,28 @@ def test_members_leave_in_their_own_way_when_asked_and_the_deaf_are_left_to_the_
     assert membership.sweep("end-cookie") >= 1
     assert membership.members("end-cookie") == []
     assert started[1].wait(BOUND_SECONDS) == -9
+
+
+SHELLS_WITH_JOBS = """
+trap 'exit 0' TERM
+for number in {1..150}; do (set -m; sleep 9301 & wait) & done
+echo all
+wait -n
+: > "$1"
+"""
+
+
+def test_no_shell_goes_on_because_another_one_that_it_waits_for_was_asked_first(cookie: str, home: Path) -> None:
+    after = home / "after"
+    shell = start(["bash", "-c", SHELLS_WITH_JOBS, "bash", str(after)], cookie)
+    assert shell.stdout is not None
+    assert shell.stdout.readline() == b"all\n"
+    until(lambda: [_command(pid) for pid in membership.members(cookie)].count("sleep 9301") == 150)
+    processes.ask_to_leave(membership.members(cookie), hold=True)
+    shell.communicate(timeout=BOUND_SECONDS)
+    assert shell.returncode == 0
+    assert not after.exists()
+    until(lambda: not membership.members(cookie))
 
 
 @pytest.mark.torture  # the chain takes 20 s to begin
