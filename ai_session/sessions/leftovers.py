@@ -171,7 +171,7 @@ def _ask_to_leave(first: Process) -> None:
     found = box_processes.descendants(first.pid)
     # Once it is reaped its process id may be another's, and so may the descendants.
     if not first.reaped():
-        processes.ask_to_leave(found, hold=True)
+        processes.ask_to_leave(found)
 
 
 async def _all_ended(pids: Sequence[int]) -> None:

@@ -267,17 +267,19 @@ def signal_children(shell: int, begun: int, born_after: int, number: signal.Sign
     return sent
 
 
-def ask_to_leave(pids: Iterable[int], *, hold: bool = False) -> None:
+def ask_to_leave(pids: Iterable[int]) -> None:
     """Send SIGTERM to processes, and before it SIGHUP to those that have a terminal, as at its end; stopped ones go on.
 
     Parents come before their children: a shell is asked before the program that it waits for ends, and so does not go
     on to the next one, for interactive shells ignore SIGTERM. Shells within the terminal's own come first, for the end
-    of that one is the end of what is in the foreground. One that ignores SIGHUP as well is killed. With ``hold``, each
-    is stopped until all have been asked, so that none ends before; not for children of tmux, which lets them go on.
+    of that one is the end of what is in the foreground. One that ignores SIGHUP as well is killed. Each is stopped
+    until all have been asked, so that none ends before; but not in a terminal of tmux, which lets its children go on.
     """
     found = {pid: seen for pid in pids if (seen := read_stat(pid)) is not None}
     with_jobs = {seen.parent for pid, seen in found.items() if pid == seen.group != seen.session}
     first = {pid for pid, seen in found.items() if pid == seen.session}
+    parents = [seen for pid in first if (seen := read_stat(found[pid].parent)) and found[pid].parent not in found]
+    hold = not any(seen.name.startswith("tmux") for seen in parents)
     signals = {pid: _signals_to_leave(pid, seen, pid in with_jobs) for pid, seen in found.items()}
 
     def order(pid: int) -> tuple[bool | int, ...]:

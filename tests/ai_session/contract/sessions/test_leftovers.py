@@ -24,6 +24,7 @@ from ai_session.sessions.spec import SessionDefaults
 from ai_session.system import membership
 from tests.ai_session.support.boxed_managers import MANAGERS
 from tests.ai_session.support.sessions import request, runtime_directory, spin, workspace
+from tests.ai_session.support.shells import command_line
 from tests.support.bounds import BOUND_SECONDS
 from tests.support.processor_time import computing_seconds, once_within
 from tests.support.stopping import stop
@@ -294,4 +295,4 @@ async def test_nothing_goes_on_after_a_program_that_ended_with_its_session(
 
 
 def _runs(pid: int, argument: str) -> bool:
-    return argument in Path(f"/proc/{pid}/cmdline").read_text().split("\0")[1:2]
+    return argument.encode() in command_line(pid).split(b"\0")[1:2]

@@ -156,7 +156,7 @@ def test_no_shell_goes_on_because_another_one_that_it_waits_for_was_asked_first(
     assert shell.stdout is not None
     assert shell.stdout.readline() == b"all\n"
     until(lambda: [_command(pid) for pid in membership.members(cookie)].count("sleep 9301") == 150)
-    processes.ask_to_leave(membership.members(cookie), hold=True)
+    processes.ask_to_leave(membership.members(cookie))
     shell.communicate(timeout=BOUND_SECONDS)
     assert shell.returncode == 0
     assert not after.exists()
