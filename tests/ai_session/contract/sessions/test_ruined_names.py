@@ -20,8 +20,9 @@ AT_ONCE = 8
 
 KINDS = {
     "bash": ("readonly __ais_r",),
-    "zsh": ("alias -g eval=false",),
+    "zsh": ("alias -g eval=false", "typeset -u __ais_t", "disable -r {"),
     "dash": ("alias __ais_b=false",),
+    "mksh": ("typeset -i __ais_t=0",),
     "fish": ("set -e __ais_f",),
 }
 
