@@ -182,7 +182,6 @@ __ais_e() {
 # reports that the line typed last has ended (with status $2, if known).
 __ais_pr() {
   case ${FUNCNEST-}$__ais_z in ?*) builtin local FUNCNEST=0 2>/dev/null || builtin : ;; esac
-  3>|"$__ais_d/out/__ais_answered"
   __ais_off
   __ais_at
   __ais_B=$__ais_C
@@ -192,6 +191,7 @@ __ais_pr() {
   "$__ais_r" | "$__ais_ab") __ais_m "D;$1;${__ais_J:-$2};${EPOCHREALTIME-};$-;${__ais_w//[[:cntrl:]]/?}" ;;
   *) if [[ ${__ais_le-} ]]; then __ais_enter; __ais_m "U;$1;$3"; else __ais_le="$1;"; __ais_m "D;$1;;;$-;"; fi ;;
   esac
+  3>|"$__ais_d/out/__ais_answered"
   __ais_r= __ais_ab= __ais_J=
   __ais_h
   __ais_z
