@@ -53,6 +53,9 @@ HIDING = {
 INSTEAD = {"zsh": ("alias {}=false", "alias -g {}=:", "disable -r {}"), "fish": ("abbr -a '{}' false",)}
 """Ways to ruin a reserved word of the shell."""
 
+AS_LINE = {"zsh": "sh -c : & "}
+"""What makes a command one of those that the shell runs as lines of their own."""
+
 
 def ruins(shell: str) -> list[str]:
     """Return all ways to ruin each name that the integration of ``shell`` uses, and each reserved word."""
@@ -74,7 +77,8 @@ async def play(manager: SessionManager, shell: str, name: str, ruin: str, direct
     try:
         for code in (5, 4, 7):
             ran = directory / f"{name}-{code}"
-            command = f"{f'{ruin}; ' if code == 5 else ''}sh -c 'echo x >>{ran}; exit {code}'"
+            before = {5: f"{ruin}; ", 4: AS_LINE.get(shell, "")}.get(code, "")
+            command = f"{before}sh -c 'echo x >>{ran}; exit {code}'"
             wrong += await _check_report(session, command, code, ran)
             if session.running is not None:
                 break

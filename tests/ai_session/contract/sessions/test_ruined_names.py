@@ -20,7 +20,7 @@ AT_ONCE = 8
 
 KINDS = {
     "bash": ("readonly __ais_r", "readonly __ais_w"),
-    "zsh": ("alias -g eval=false", "typeset -u __ais_t", "disable -r {"),
+    "zsh": ("alias -g eval=false", "typeset -u __ais_t", "disable -r {", "readonly __ais_l"),
     "dash": ("alias __ais_b=false",),
     "mksh": ("typeset -i __ais_t=0",),
     "busybox": ("readonly __ais_J",),
