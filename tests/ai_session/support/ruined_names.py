@@ -53,7 +53,7 @@ HIDING = {
 INSTEAD = {"zsh": ("alias {}=false", "alias -g {}=:", "disable -r {}"), "fish": ("abbr -a '{}' false",)}
 """Ways to ruin a reserved word of the shell."""
 
-AS_LINE = {"zsh": "sh -c : & "}
+AS_LINE = {"bash": "sh -c : eval; ", "zsh": "sh -c : & "}
 """What makes a command one of those that the shell runs as lines of their own."""
 
 
