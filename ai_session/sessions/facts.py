@@ -240,12 +240,14 @@ class SessionFacts:
         seen = self.process.evidence(
             self.shell,
             self.log.end,
-            may_read=of_person == by_person,
+            may_read=of_person == by_person or self.at.human_line,
             by_person=by_person,
             # What would read a line for a command has not begun.
             unedited=running is not None and not running.typed and not running.started,
         )
-        return replace(seen, at_prompt=False) if seen.at_prompt and not self._complete(by_person) else seen
+        at_prompt = seen.at_prompt and self._complete(by_person or of_person)
+        # At the prompt, the line of a person has ended, or was one of ours: only its end was not reported.
+        return replace(seen, at_prompt=at_prompt, reads=seen.reads and (of_person == by_person or at_prompt))
 
     def _complete(self, by_person: bool) -> bool:
         """Report whether the typed lines are known to be complete; some shells read the rest of a command in the same

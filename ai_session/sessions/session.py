@@ -379,7 +379,10 @@ class Session(SessionFacts):
 
         A shell that reads the terminal as it does at its prompt may just have ended the command.
         """
-        holder = self.holder() if self.running is not None or self.at.human_line else None
+        if self.process is None or (self.running is None and not self.at.human_line):
+            return None
+        before = processes.switches(self.shell_pid)
+        holder = self.holder()
         if holder is None or holder.input_mode is None:
             return None
         begun = self.running is None or self.running.started
@@ -389,7 +392,9 @@ class Session(SessionFacts):
             begun and not self.log.losing and not asked and not self.watchdog.may_have_ended()
         ):
             return None
-        return holder.input_mode
+        # What was seen is of one moment only if the shell has slept meanwhile.
+        same = self.holder() == holder and processes.switches(self.shell_pid) == before
+        return holder.input_mode if same else None
 
     def state(self) -> SessionState:
         """Return the present state, derived from evidence at each call."""

@@ -45,8 +45,7 @@ async def for_command(session: Session, running: RunningCommand, seconds: float,
             # A shell that reads the terminal may just have ended the command, whose mark may not have arrived yet.
             sure = SHELL_SECONDS if holder.leads_itself and holder.input_mode == "raw" else LOOK_SECONDS
             still = holder.input_mode and loop.time() - since >= sure
-            # Checked again, because it may have stopped reading in between to answer a probe.
-            if still and session.input_wanted() and session.holder() == holder:
+            if still and session.input_wanted():
                 return "input"
         if await running.ends(min(LOOK_SECONDS, left) if until_input else left):
             return "finished"

@@ -110,7 +110,7 @@ class Watchdog:
                 running.cramped = True
             if step is Step.GIVE_UP and not session.given_up and not dated(session.files, ANSWERED):
                 example = f", as with {session.shell.silenced_by}" if session.shell.silenced_by else ""
-                self._give_up(f"it did not execute what was typed{example}", running)
+                self._give_up(f"it did not execute what was typed{example}, or could not answer", running)
             if step is Step.GIVE_UP or session.given_up:
                 running.note = running.note or session.given_up or UNANSWERED
                 self._executor.lose(running)

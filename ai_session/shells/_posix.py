@@ -108,13 +108,15 @@ class PosixShell:
         if limits:
             begin = f"__ais_f_=2; {begin}"
         refuse = "__ais_r=; \\return 1"
-        begun = f"{command.seq},,*__ais_J=*) {undated(directory, BEGUN)}||{{ {refuse}; }} ;;"
-        begin += f"\ncase $__ais_r,$__ais_J,$__ais_K in {begun} *) {refuse} ;; esac"
+        # The code around the text is as it was written: no attribute of these variables changes letters or cuts it.
+        around = r"*__ais_[cs]\ *,*__ais_J=*2\>/dev/null)"
+        begun = f"{command.seq},,{around} {undated(directory, BEGUN)}||{{ {refuse}; }} ;;"
+        begin += f"\ncase $__ais_r,$__ais_J,$__ais_t,$__ais_K in {begun} *) {refuse} ;; esac"
         if command.again:
             # If `_` must not change, each command fails after it was carried out, and what follows it is not read.
             begin = f"__ais_r={command.seq} __ais_J= __ais_v=1 __ais_t= __ais_z="
-            begin += f"\ncase $(__ais_n {command.seq} {quote(title)} 2>/dev/null),$__ais_K in"
-            begin += f" ok,*__ais_J=*) {undated(directory, BEGUN)}||__ais_r= ;; *) __ais_r= ;; esac"
+            begin += f"\ncase $(__ais_n {command.seq} {quote(title)} 2>/dev/null),$__ais_t,$__ais_K in"
+            begin += f" ok,,*__ais_J=*2\\>/dev/null) {undated(directory, BEGUN)}||__ais_r= ;; *) __ais_r= ;; esac"
         run = checked(directory, command, f'\\eval "$__ais_t"{text}')
         if command.again:
             run = f"case $__ais_r in {command.seq}) {run} ;; esac"

@@ -115,6 +115,10 @@ class Bash:
         as_typed = command.as_typed or traced == "x" or SEES_ITSELF.search(text)
         # bash finds no here-document in an alias, and an incomplete text would continue with what is typed.
         if as_typed and command.sound and "v" not in traced and not DOCUMENT.search(text) and not files:
+            # The second line ends all of it by a division by zero if the text must not run.
+            known = f'\\builtin [ "$__ais_r,$__ais_J,$__ais_z" = {command.seq},, ]'
+            begun = f"{known}&&{undated(directory, BEGUN)}||__ais_r="
+            begun += f'\n\\builtin : "${{__ais_z:1/(__ais_r=={command.seq})}}"'
             run = f"{command.seq} {code} {quote(title)} '{traced}' '{traps}' {quote(begun)}"
             lines += [
                 *(["\\__ais_off" if command.again else "{ \\__ais_off; } 2>/dev/null"] if traced else []),
@@ -139,6 +143,8 @@ class Bash:
             # One list, because a failed assignment ends it; a builtin that a function hides sets nothing.
             names = f"__ais_r= __ais_J= __ais_w=. __ais_o=. __ais_le=0;\\builtin printf -v __ais_r %s {command.seq}"
             free = f'\\builtin [ "$__ais_r,$__ais_J,$__ais_z,$__ais_w,$__ais_o" = {command.seq},,,.,. ]'
+            # What gives the text its status is tried before the text counts as begun.
+            begun = f"{status.removesuffix('||')};{begun}" if code else begun
             lines += [
                 f"{names};{private}{free}&&\\builtin printf {mark} >/dev/tty||__ais_r=",
                 f"{begun};{look}{trap}{status}\\builtin eval {guarded}",

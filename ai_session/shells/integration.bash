@@ -5,8 +5,8 @@ if \builtin shopt -q expand_aliases; then __ais_A=1; else __ais_A=; fi
 \builtin shopt -u expand_aliases
 case $- in *a*) builtin set +a; __ais_a=1 ;; *) __ais_a= ;; esac
 # The variables, all with the prefix __ais_: d: the session's directory, f: its command file, r: sequence number of the
-# running command, l: last status, k: its end was just reported, j: the first prompt hook ran, u: the person's EXIT
-# trap, le: the command that ended last and its status, ab: the command that was open when
+# running command, l: last status, k: its end was just reported, j: a prompt hook has not come to its end, u: the
+# person's EXIT trap, le: the command that ended last and its status, ab: the command that was open when
 # this file was read again, A: aliases were on. y: $_ for the next command, i: the assignment of PIPESTATUS for it, I:
 # the pipeline that sets PIPESTATUS, c: the text of a command that runs as if typed, then its alias, J: the status of a
 # text, Y: its PIPESTATUS. X: tracing is on, but off for us. 4: PS4 at the prompt, 5: PS4 when our code began, 9: the
@@ -38,8 +38,8 @@ if ((BASH_VERSINFO[0] * 100 + BASH_VERSINFO[1] >= 501)); then __ais_v=1; else __
 # bash puts a DEBUG trap back after a file, also if a command in the file took it away. A command file therefore sets it
 # again first, and if ours does not run at its end, notes here, outside of functions, whether there still is one.
 __ais_G='\__ais_t&&\builtin :;\builtin [ "$__ais_g" ]&&__ais_g=2&&\builtin trap -p DEBUG >|"$__ais_d/out/gone"'
-__ais_S='\builtin [ "$__ais_g" ]&&\builtin trap -p DEBUG >|"$__ais_d/out/debug"&&\builtin trap -p ERR >|"$__ais_d/out/err"'
-__ais_S+='&&__ais_g=&&__ais_traps&&\builtin eval "$__ais_W"'
+__ais_S='__ais_j=1;\builtin [ "$__ais_g" ]&&\builtin trap -p DEBUG >|"$__ais_d/out/debug"&&\builtin trap -p ERR >|"$__ais_d/out/err"'
+__ais_S+='&&__ais_g=&&__ais_traps&&\builtin eval "$__ais_W";__ais_j='
 __ais_F="__ais_t&&\\builtin :;$__ais_S"$'\n'
 builtin unset __ais_O
 builtin declare -gA __ais_O
@@ -146,7 +146,7 @@ __ais_a() {
   builtin local open='{ ' close='; }' quiet='2>"/dev/null${__ais_z:__ais_9}"' last=" $__ais_H"
   case ${BASH_XTRACEFD-} in '' | *[!0-9]*) ;; *) quiet+=" $BASH_XTRACEFD>/dev/null" last+=" $BASH_XTRACEFD>/dev/null" ;; esac
   if __ais_braced; then open= close= quiet= last=; fi
-  __ais_w="$open${__ais_w}\\__ais_b $2 ${4@Q};$7;\\__ais_on"$'\n'
+  __ais_w="$open${__ais_w}\\__ais_b $2 ${4@Q};\\__ais_on;$7"$'\n'
   case $5:$3:$__ais_I in
   x:0:*) __ais_w+="$open\\builtin set -x\$__ais_z;\\__ais_last 0 \"\$__ais_y\"$close $quiet" ;;
   x:*) __ais_w+="$open\\builtin set -x\$__ais_z;\\__ais_last $3 \"\$__ais_y\"&&\\builtin :$close $quiet" ;;
@@ -182,7 +182,6 @@ __ais_e() {
 # reports that the line typed last has ended (with status $2, if known).
 __ais_pr() {
   case ${FUNCNEST-}$__ais_z in ?*) builtin local FUNCNEST=0 2>/dev/null || builtin : ;; esac
-  3>|"$__ais_d/out/__ais_answered"
   __ais_off
   __ais_at
   __ais_B=$__ais_C
@@ -192,6 +191,7 @@ __ais_pr() {
   "$__ais_r" | "$__ais_ab") __ais_m "D;$1;${__ais_J:-$2};${EPOCHREALTIME-};$-;${__ais_w//[[:cntrl:]]/?}" ;;
   *) if [[ ${__ais_le-} ]]; then __ais_enter; __ais_m "U;$1;$3"; else __ais_le="$1;"; __ais_m "D;$1;;;$-;"; fi ;;
   esac
+  3>|"$__ais_d/out/__ais_answered"
   __ais_r= __ais_ab= __ais_J=
   __ais_h
   __ais_z

@@ -168,7 +168,7 @@ __ais_p() {
   case $__ais_r in "${__ais_z-}") __ais_r= ;; ?*) __ais_J= ;; esac
   case $__ais_v in '') __ais_i ;; esac
   __ais_w
-  __ais_o "A;$__ais_r;$1;;$-;$__ais_q"
+  __ais_o "A;$__ais_r;${1-$__ais_l};;$-;$__ais_q"
   # mksh would trace the exit.
   case ${KSH_VERSION-} in '') \exit ;; esac
 }
@@ -183,12 +183,13 @@ __ais_a() {
 # The mark is the end of the prompt: busybox then asks the terminal a question, whose answer would become the command's
 # input if the trigger came first. An aborted command ends before the first prompt after it. Patterns are evaluated for
 # their side effects. The groups keep our trace from the terminal, except in mksh. For line editors that cannot be told
-# what has no width, everything is written before the prompt.
+# what has no width, everything is written before the prompt. After an error in a subshell here, busybox would read the
+# terminal in that, too, unless `command` evaluates it.
 __ais_w='$((${__ais_r:-0}-${__ais_z:-0}?${__ais_J:-$?}:$?))' __ais_q='${__ais_0%%*$((0*(__ais_z=${__ais_r:-0})))}'
-__ais_1='${__ais_0%%*$((0*(__ais_l='$__ais_w')))}${__ais_r:+$({ __ais_a; } 2>/dev/null)}'
+__ais_1='${__ais_0%%*$((0*(__ais_l='$__ais_w')))}${__ais_r:+$({ \command \eval __ais_a; } 2>/dev/null)}'
 case ${KSH_VERSION-}${BASH_VERSION-}:${BB_ASH_VERSION-} in
-:) __ais_2='$({ __ais_p "$__ais_l"; } 2>/dev/null)'$__ais_q ;;
-:*) __ais_2='\[$({ __ais_p "$__ais_l"; } 2>/dev/null)'$__ais_q'\]' ;;
+:) __ais_2='$({ \command \eval __ais_p; } 2>/dev/null)'$__ais_q ;;
+:*) __ais_2='\[$({ \command \eval __ais_p; } 2>/dev/null)'$__ais_q'\]' ;;
 *) __ais_1='$({ __ais_p "'$__ais_w'" >/dev/tty; } 2>/dev/null)'$__ais_q __ais_2= ;;
 esac
 __ais_g() { __ais_m L; \exit; }

@@ -25,7 +25,7 @@ __ais_ab=${__ais_r-}
 __ais_d=@DIR@ __ais_f=@DIR@/c __ais_r= __ais_l=0 __ais_k= __ais_i= __ais_t= __ais_g=
 __ais_y= __ais_I= __ais_X=off __ais_4= __ais_D= __ais_j= __ais_R= __ais_Q= __ais_V= __ais_T=
 __ais_0='${${${options[xtrace]:#off}:+${__ais_X::=on}}:+}${${options[xtrace]::=off}:+}'
-__ais_A= __ais_B='${${options[aliases]::=${__ais_A:-$options[aliases]}}:+}'
+__ais_A=
 __ais_1='${${__ais_5::=$?}:+}${${__ais_6::=$-}:+}'$__ais_0
 # Tracing is off until the person's part. It is switched on again where that is not traced.
 __ais_U='[[ -z $__ais_Z ]] || { } 2>/dev/null${${options[xtrace]::=on}:+}'
@@ -105,13 +105,6 @@ __ais_b() {
   builtin printf -v __ais_r %s "$1"
   if [[ -o allexport ]]; then builtin typeset -gm +x '__ais_*' ZSH_DEBUG_CMD; fi
   builtin printf '%s\e]7777;@N@;C;%s;%s\a' "$3" "$1" "${EPOCHREALTIME-}" >/dev/tty || { __ais_r=; builtin return 1; }
-}
-
-# Reports whether command $1 may begin, and records that in the file $2.
-__ais_bg() {
-  if [[ "$__ais_r,$__ais_j" == "$1," ]] && { } 3>|"$2"; then builtin return 0; fi
-  __ais_r=
-  builtin return 1
 }
 
 # Makes the next line run command $1 as if it had been typed there; evaluated in a file, the jobs that it starts would

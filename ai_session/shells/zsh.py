@@ -121,7 +121,10 @@ class Zsh:
         if "x" in command.flags:
             aborted = "${TRY_BLOCK_ERROR:#0}${TRY_BLOCK_INTERRUPT:#0}"
             always += f"; {{ }} 2>/dev/null${{${{${{:-{aborted}}}:+${{options[xtrace]::=$__ais_X}}}}:+}}"
-        run = f'{{ \\builtin \\eval "${{(e)__ais_B}}$__ais_t"{text}\n}} always {{ {always}; }}'
+        aliases = '\\builtin \\: "${${options[aliases]::=${__ais_A:-$options[aliases]}}:+}"'
+        # The brace may be no reserved word, and so the command that the first redirection belongs to.
+        run = f'{aliases}&&\\builtin \\: {undated(directory, BEGUN)}&&\\builtin \\eval "$__ais_t"{text}'
+        run = f"{{ {run}\n}} always {{ {always}; }}"
         end = '\\__ais_e "$__ais_j${${(e)__ais_0}:+}"&&\\builtin \\:'
         if "x" in command.flags or "set" in text or "xtrace" in text:
             end = f"__ais_E=${{options[aliases]}}${{${{options[aliases]::=off}}:+}}\n{end}"
@@ -129,14 +132,14 @@ class Zsh:
             end += f"\nif [[ $__ais_X == on ]]; then {{ }} 2>/dev/null{back}${{${{options[xtrace]::=on}}:+}}"
             end += f"; else {{ }} 2>/dev/null{back}; fi"
         trap = '\\builtin \\eval "$__ais_c"\n' if "trap" in command.text.lower() else ""
-        begin += f"\n{begun(directory, command)}"
+        begin += f"\n{known(command)}"
         replace(directory / "c", f"# {one_line(command.header)}\n{begin}\n{run}\n{end}\n{trap}")
         return b""
 
     def _as_line(self, directory: Path, command: CommandText, title: str) -> bytes:
         status = 0 if "e" in command.flags else command.last_exit_code & 255
         begin = f"\\__ais_b {command.seq} {status} {on_one_line(title)}||\\builtin \\return 1;"
-        begin += f"{begun(directory, command)};"
+        begin += f"{known(command)};\\builtin \\: {undated(directory, BEGUN)}||\\builtin \\return 1;"
         text = command.line + (" " if command.line.endswith("&") else ";") + KEEP.strip().replace("\n", ";")
         end = '\\__ais_e "$__ais_j${${(e)__ais_0}:+}"&&\\builtin \\:'
         run = f"\\__ais_n {command.seq} {status} {on_one_line(begin)} {on_one_line(f'{text};{end}')} '{title and 1}'"
@@ -168,10 +171,10 @@ class Zsh:
         return re.sub(rb'[^\n]*(?:__ais_e "?(?:\d+|\$)|__ais_[AE]=)[^\n]*\n' + ours + rb"\Z", b"", output)
 
 
-def begun(directory: Path, command: CommandText) -> str:
-    """Return a line that continues only if the beginning of ``command`` could be noted."""
-    path = undated(directory, BEGUN).removeprefix("3>|")
-    return f"\\__ais_bg {command.seq} {path}||\\builtin \\return 1"
+def known(command: CommandText) -> str:
+    """Return a line that continues only if ``command`` is recorded as the one to begin, in variables that hold text."""
+    held = f'"$__ais_r,$__ais_j,${{${{(t)__ais_t}}%-export}}" = {command.seq},,scalar'
+    return f"\\builtin \\[ {held} ]||\\builtin \\return 1"
 
 
 def on_one_line(text: str) -> str:

@@ -50,8 +50,11 @@ HIDING = {
 }
 """Ways to ruin a builtin."""
 
-INSTEAD = {"zsh": ("alias {}=false", "alias -g {}=:", "disable -r {}"), "fish": ("abbr -a {} false",)}
+INSTEAD = {"zsh": ("alias {}=false", "alias -g {}=:", "disable -r {}"), "fish": ("abbr -a '{}' false",)}
 """Ways to ruin a reserved word of the shell."""
+
+AS_LINE = {"bash": "sh -c : eval; ", "zsh": "sh -c : & "}
+"""What makes a command one of those that the shell runs as lines of their own."""
 
 
 def ruins(shell: str) -> list[str]:
@@ -74,8 +77,11 @@ async def play(manager: SessionManager, shell: str, name: str, ruin: str, direct
     try:
         for code in (5, 4, 7):
             ran = directory / f"{name}-{code}"
-            command = f"{ruin if code == 5 else 'true'}; sh -c 'echo x >>{ran}; exit {code}'"
+            before = {5: f"{ruin}; ", 4: AS_LINE.get(shell, "")}.get(code, "")
+            command = f"{before}sh -c 'echo x >>{ran}; exit {code}'"
             wrong += await _check_report(session, command, code, ran)
+            if session.running is not None:
+                break
     except SessionExited:
         if session.ending is None or not session.ending.reason:
             wrong.append(f"ended without a reason: {session.ending}")

@@ -19,9 +19,11 @@ AT_ONCE = 8
 """Sessions at a time: those that find out what became of a command mostly wait."""
 
 KINDS = {
-    "bash": ("readonly __ais_r",),
-    "zsh": ("alias -g eval=false",),
+    "bash": ("readonly __ais_r", "readonly __ais_w", "unset -f __ais_b", "declare -i __ais_B=0"),
+    "zsh": ("alias -g eval=false", "typeset -u __ais_t", "disable -r {", "readonly __ais_l"),
     "dash": ("alias __ais_b=false",),
+    "mksh": ("typeset -i __ais_t=0",),
+    "busybox": ("readonly __ais_J",),
     "fish": ("set -e __ais_f",),
 }
 
