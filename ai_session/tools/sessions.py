@@ -157,7 +157,10 @@ async def create_session(context: Context, arguments: CreateSession) -> ToolResu
             call_key=arguments.call_key,
         )
     )
-    return _created(session, context)
+    ignored = authorized is not None and arguments.env
+    return _created(
+        session, context, "env is ignored: the session goes on with the variables it had" if ignored else ""
+    )
 
 
 def _require_as_asked(spec: SessionSpec, context: Context, arguments: CreateSession) -> None:
@@ -174,11 +177,12 @@ def _require_as_asked(spec: SessionSpec, context: Context, arguments: CreateSess
         )
 
 
-def _created(session: Session, context: Context) -> ToolResult:
+def _created(session: Session, context: Context, note: str = "") -> ToolResult:
     """Return the result. The introduction is for people, who see the files, and not in the text for a model."""
     facts = session_facts(session, context.spans) | _workspace_facts(session, context)
-    introduction = context.sessions.boxes.introduction(session.spec.session_id)
-    return ToolResult(text=_describe(facts), structured=facts | ({"note": introduction} if introduction else {}))
+    notes = "; ".join(filter(None, (note, context.sessions.boxes.introduction(session.spec.session_id))))
+    text = _describe(facts | ({"note": note} if note else {}))
+    return ToolResult(text=text, structured=facts | ({"note": notes} if notes else {}))
 
 
 async def get_session_info(context: Context, arguments: OneSession) -> ToolResult:

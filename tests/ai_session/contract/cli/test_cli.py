@@ -301,7 +301,9 @@ def test_a_session_is_not_started_again_with_another_box_or_shell(cli: CommandLi
     cli.run("exec", "ended", "exit 0")
     for option, other in (("--profile", "read-only"), ("--shell", "bash"), ("--backend", "tmux")):
         assert f", not {other}" in cli.run("new", "ended", option, other, code=1).stderr
-    assert cli.json("new", "ended", "--shell", "dash")["state"] == "ready"
+    again = cli.json("new", "ended", "--shell", "dash", "--env", "COLOR=red")
+    assert (again["state"], again["note"].partition(":")[0]) == ("ready", "env is ignored")
+    assert cli.run("exec", "ended", 'echo "<$COLOR>"').stdout == "<>\n"
 
 
 def test_what_comes_before_a_command_begins_is_no_output_of_it(cli: CommandLine) -> None:
