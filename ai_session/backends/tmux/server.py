@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from ai_session.backends.tmux.control import (
     Blocks,
@@ -75,6 +75,8 @@ class TmuxServer:
     ``hold``, terminals hold their ttys open in addition to tmux, if the kernel allows it.
     """
 
+    _children: ClassVar[set[int]] = set()
+
     def __init__(
         self, directory: str | os.PathLike[str], on_notice: Callable[[], None] = lambda: None, *, hold: bool = True
     ) -> None:
@@ -95,7 +97,6 @@ class TmuxServer:
         self._closing = False
         self._gone = False
         self._era = 0
-        self._children: set[int] = set()
 
     @property
     def loop(self) -> asyncio.AbstractEventLoop:
@@ -104,9 +105,9 @@ class TmuxServer:
         return self._loop
 
     def take_child(self, pid: int) -> None:
-        """Reap a process that this one started, now or in a later call."""
+        """Reap a process that this one started, now or in a later call for any server."""
         self._children.add(pid)
-        self._children = {child for child in self._children if not take_status(child)}
+        self._children.difference_update([child for child in self._children if take_status(child)])
 
     def look_again(self) -> None:
         """Look for a server again even if it was found to have ended: another process may have started one."""
