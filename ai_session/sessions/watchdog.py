@@ -375,7 +375,7 @@ class Watchdog:
         allowed = processes.files_allowed(pid)
         if allowed is None or allowed >= least or session.present_shell()[1]:
             return ""
-        if processes.allow_files(pid, used + FILES, least):
+        if processes.allow_files(pid, max(used + FILES, least), least):
             few = f"{allowed} were too few to take commands"
             return f"its shell may have {processes.files_allowed(pid)} files open (`ulimit -n`): {few}"
         self._end_shell(f"it may have only {allowed} files open (`ulimit -n`), too few to take commands", by)

@@ -45,6 +45,7 @@ class PosixShell:
     exits_late = False
     silenced_by = "`set -n`"
     continues_elsewhere = False
+    start_files: tuple[str, ...] = ()
     files = 16
 
     def find(self, wanted: str = "") -> str:

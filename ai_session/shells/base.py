@@ -125,6 +125,8 @@ class Shell(Protocol):
     continues_elsewhere: bool
     """Whether it reads the rest of an incomplete command at another position in its program than the first line, or
     its line editor holds all of it."""
+    start_files: tuple[str, ...]
+    """Files below a home that it reads at each start, the usual one first; none where ``$ENV`` decides."""
     files: int
     """How many open files it must be allowed to have to run a command and to report how it ended."""
 

@@ -46,6 +46,7 @@ class Bash:
     exits_late = False
     silenced_by = "a DEBUG trap that fails under `shopt -s extdebug`"
     continues_elsewhere = False
+    start_files = (".bashrc",)
     files = 5
 
     def find(self, wanted: str = "") -> str:

@@ -39,6 +39,7 @@ class Fish:
     exits_late = True
     silenced_by = ""
     continues_elsewhere = True
+    start_files = (".config/fish/config.fish",)
     files = 12
 
     def find(self, wanted: str = "") -> str:

@@ -55,6 +55,7 @@ class Zsh:
     exits_late = False
     silenced_by = "a DEBUG trap that returns"
     continues_elsewhere = True
+    start_files = (".zshrc", ".zshenv")
     files = 16
 
     def find(self, wanted: str = "") -> str:

@@ -22,7 +22,7 @@ from ai_session.terminal.marks import strip_marks
 from tests.ai_session.contract.sessions.test_semantics import happened
 from tests.ai_session.hostile.model import HERE, KINDS, SHELLS, Case, cases
 from tests.ai_session.support.sessions import runtime_directory, text_of, workspace
-from tests.ai_session.support.shells import START_FILE
+from tests.ai_session.support.shells import start_file
 from tests.support.bounds import BOUND_SECONDS, pause_awaited
 
 pytestmark = pytest.mark.anyio
@@ -127,7 +127,7 @@ def home_of(case: Case, number: int) -> Path:
     home = Path(os.environ["HOME"]) / f"h{number}"
     # Where it is missing, fish reads all manual pages of the system first.
     (home / ".local/share/fish/generated_completions").mkdir(parents=True)
-    file = home / START_FILE.get(case.shell, ".shrc")
+    file = home / start_file(case.shell)
     file.parent.mkdir(parents=True, exist_ok=True)
     file.write_text(placed(case.start, home))
     return home
@@ -135,7 +135,7 @@ def home_of(case: Case, number: int) -> Path:
 
 def own_start_file(case: Case, home: Path) -> dict[str, str]:
     """What names the start file of those who read only what they are told to."""
-    return {} if case.shell in START_FILE else {"ENV": str(home / ".shrc")}
+    return {"ENV": str(home / ".shrc")} if start_file(case.shell) == ".shrc" else {}
 
 
 def placed(text: str, home: Path) -> str:

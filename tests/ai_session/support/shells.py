@@ -19,8 +19,10 @@ from pathlib import Path
 
 from agentwire import plugins
 from ai_session.sessions.executor import CLEARS
+from ai_session.shells._posix import PosixShell
 from ai_session.shells.base import KIND, CommandText, Shell
 from ai_session.system.shell_words import in_one_line, is_whole
+from tests.ai_session.support.shell_cases import OF_SHELL, Case
 from tests.conftest import contents, pids
 from tests.support.bounds import BOUND_SECONDS
 
@@ -299,13 +301,20 @@ one of them.
 SHELLS = tuple(PLUGINS)
 SH_LIKE = tuple(name for name in SHELLS if name != "fish")
 
-START_FILE = {"bash": ".bashrc", "zsh": ".zshrc", "fish": ".config/fish/config.fish"}
-"""By executable; that of any other is named by ``$ENV``."""
-
 
 def kin(shell: str) -> str:
     """Return the shell's name if it has an integration script of its own, else ``posix``."""
-    return shell if shell in START_FILE else "posix"
+    return "posix" if isinstance(plugins.load(KIND, PLUGINS[shell]), PosixShell) else shell
+
+
+def cases_of(shell: str) -> tuple[Case, ...]:
+    """Return the cases of one of ``SHELLS``."""
+    return OF_SHELL.get(shell) or OF_SHELL[PLUGINS[shell]]
+
+
+def start_file(shell: str) -> str:
+    """Return the path in HOME of the shell's start file; without one of its own, it is named by ``$ENV``."""
+    return (*plugins.load(KIND, PLUGINS[shell]).start_files, ".shrc")[0]
 
 
 def start(shell: str, home: Path, text: str = "", *, user_rc: bool = True, **env: str | None) -> RawSession:
@@ -318,10 +327,10 @@ def start(shell: str, home: Path, text: str = "", *, user_rc: bool = True, **env
     prompt = home / ".config/fish/functions/fish_prompt.fish"
     prompt.parent.mkdir(parents=True, exist_ok=True)
     prompt.write_text("function fish_prompt; echo '> '; end\n")
-    file = home / START_FILE.get(shell, ".shrc")
+    file = home / start_file(shell)
     file.parent.mkdir(parents=True, exist_ok=True)
     file.write_text(text)
-    own = {} if shell in START_FILE else {"ENV": str(file)}
+    own = {"ENV": str(file)} if file.name == ".shrc" else {}
     merged = {**os.environ, **own, **env}
     kept = {name: value for name, value in merged.items() if value is not None}
     return RawSession(plugins.load(KIND, PLUGINS[shell]), folder, kept, user_rc=user_rc, wanted=shell)

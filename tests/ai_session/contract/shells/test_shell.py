@@ -12,7 +12,7 @@ import pytest
 from agentwire import plugins
 from tests.ai_session.support import shell_cases
 from tests.ai_session.support.shell_cases import Case
-from tests.ai_session.support.shells import PLUGINS, Outcome, RawSession
+from tests.ai_session.support.shells import PLUGINS, Outcome, RawSession, cases_of
 
 
 def problem(case: Case, outcome: Outcome) -> str:
@@ -88,8 +88,7 @@ def test_every_plugin_is_here() -> None:
 @pytest.mark.torture  # test_semantics.py plays the same cases in sessions
 @pytest.mark.parametrize("shell", PLUGINS)
 def test_semantics(shell: str, home: Path, scratch: Path) -> None:
-    cases = shell_cases.OF_SHELL.get(shell) or shell_cases.OF_SHELL[PLUGINS[shell]]
-    assert run_all(starter(PLUGINS[shell], shell, home), scratch, cases) == ""
+    assert run_all(starter(PLUGINS[shell], shell, home), scratch, cases_of(shell)) == ""
 
 
 @pytest.mark.torture  # as dash, whose script it has, plays them

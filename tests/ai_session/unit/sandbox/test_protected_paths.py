@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from agentwire import plugins
 from agentwire.system.path_patterns import fold
 from agentwire.system.protected_names import GIT, PROTECTED, protected
 from ai_session.errors import Denied, SandboxRefused
@@ -288,6 +289,12 @@ def test_the_tools_that_write_refuse_what_a_box_protects(here: Path) -> None:
     for path in (str(path.relative_to(here)) for path in here.rglob("*") if path.is_file()):
         if names.around(path):
             assert any(path == one or path.startswith(f"{one}/") for one in kept), path
+
+
+@pytest.mark.parametrize("shell", plugins.names("ai_session.shells"))
+def test_start_files_of_every_shell_are_protected(shell: str) -> None:
+    files = plugins.load("ai_session.shells", shell).start_files
+    assert [file for file in files if not protected().around(file)] == []
 
 
 def test_closed_files_of_the_system(tmp_path: Path) -> None:
