@@ -240,11 +240,13 @@ async def start_server(
         yield process
         await process.stop()
     finally:
-        await _end_guardian(guardian)
-        with suppress(TimeoutError):
-            async with asyncio.timeout(KILL_SECONDS):
-                await process.explained.wait()
-        process.transport.close()
+        try:
+            await _end_guardian(guardian)
+            with suppress(TimeoutError):
+                async with asyncio.timeout(KILL_SECONDS):
+                    await process.explained.wait()
+        finally:
+            process.transport.close()
 
 
 @contextmanager

@@ -267,7 +267,9 @@ async def test_close_ends_the_whole_group_and_calls_under_way(plain: McpToolClie
         await ended(pid)
 
 
-async def test_close_ends_servers_that_do_not_want_to_end() -> None:
+@pytest.mark.parametrize("impatient", [False, True])
+async def test_close_ends_servers_that_do_not_want_to_end(impatient: bool) -> None:
+    """Also where it is closed again meanwhile: nothing of it stays open, which would be a warning."""
     heard, said = "", asyncio.Event()
 
     def hear(words: str) -> None:
@@ -279,7 +281,11 @@ async def test_close_ends_servers_that_do_not_want_to_end() -> None:
     client = McpToolClient(settings("no_server", "stubborn"), env=os.environ, era_cache={}, on_stderr=hear)
     start = asyncio.create_task(client.list_tools())
     await asyncio.wait_for(said.wait(), BOUND_SECONDS)
+    closing = asyncio.create_task(client.close())
+    for _ in range(8 if impatient else 0):
+        await asyncio.sleep(0)
     await client.close()
+    await closing
     with pytest.raises(ServerUnavailable, match="was closed"):
         await start
     await ended(int(heard.partition("child ")[2]))
