@@ -163,7 +163,7 @@ class Connection:
     async def close(self) -> None:
         """Close the connection completely."""
         if self._owner is not None:
-            if self._connecting:
+            if self._connecting and not self._owner.cancelling():  # once: it ends what it started
                 self._owner.cancel()
             self.abandon()
             await asyncio.wait([self._owner])
