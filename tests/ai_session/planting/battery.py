@@ -4,6 +4,7 @@ their own."""
 from __future__ import annotations
 
 import shutil
+import time
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -17,6 +18,7 @@ from tests.ai_session.escape.session import Session
 from tests.ai_session.escape.target import Target
 from tests.ai_session.planting.cases import CASES
 from tests.ai_session.planting.model import Outcome, Plant
+from tests.support.bounds import BOUND_SECONDS, pause
 
 SETTINGS = (
     Setting("none", "none", "pty", UNBOXED),
@@ -74,6 +76,8 @@ def _session(target: Target, setting: Setting, case: Plant) -> Generator[Session
             assert setting.level in session.level, session.level
             if case.meanwhile:
                 _meanwhile(target, session, case, project)
+                if setting.level.startswith("bwrap"):
+                    _protected_again(session, case)
             yield session
     finally:
         for name in case.uses:
@@ -81,11 +85,19 @@ def _session(target: Target, setting: Setting, case: Plant) -> Generator[Session
 
 
 def _meanwhile(target: Target, session: Session, case: Plant, project: Path) -> None:
-    """What is done outside, until the daemon has taken it in."""
+    """What is done outside, between two commands."""
     session.run("true")
     done = target.run("/bin/bash", "-ec", target.fill(case.meanwhile), cwd=project)
     assert done.returncode == 0, (case.name, done.stderr)
     session.run("true")
+
+
+def _protected_again(session: Session, case: Plant) -> None:
+    """Wait for the notice that what was replaced is protected again: a command waits for it only a second."""
+    deadline = time.monotonic() + BOUND_SECONDS
+    while not all(("exposed", case.exposes) in notices for notices in session.notices()):
+        assert time.monotonic() < deadline, (case.name, "was never protected again")
+        pause()
 
 
 def _judge(target: Target, session: Session, case: Plant, measured: Measured) -> None:

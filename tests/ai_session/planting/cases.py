@@ -47,6 +47,7 @@ GIT = (
         run_by_git("@ws@"),
         f"{PAYLOAD} git {FSMONITOR}",
         meanwhile="git config branch.main.remote origin",
+        exposes=".git/config",
     ),
     Plant(
         "hook",
@@ -600,6 +601,7 @@ WAYS = (
         "high",
         "apps/x/.envrc",
         meanwhile="echo mine >new; mv new apps/x/.envrc",
+        exposes="apps/x/.envrc",
     ),
     absent(
         "a-link",
@@ -701,6 +703,7 @@ SECRETS = (
         shown("dotenv"),
         "cat .env",
         meanwhile="cp .env new; mv new .env",
+        exposes=".env",
     ),
     Plant(
         "dotenv-through-a-link",

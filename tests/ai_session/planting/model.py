@@ -30,8 +30,9 @@ class Plant:
     """``typed`` is the command that plants; ``python`` lies in the workspace as attack.py, which it may run.
 
     ``before`` is what the project's owner did in it before the session began, and ``meanwhile`` what is done outside
-    while it lives. ``uses`` are directories of the owner's home. ``works`` is the evidence that a program outside would
-    take it. ``denied`` is a command that a rule denies in every box.
+    while it lives, which exposes the protected path ``exposes`` for a moment. ``uses`` are directories of the owner's
+    home. ``works`` is the evidence that a program outside would take it. ``denied`` is a command that a rule denies in
+    every box.
     """
 
     name: str
@@ -41,6 +42,7 @@ class Plant:
     typed: str = "python3 attack.py"
     before: str = ""
     meanwhile: str = ""
+    exposes: str = ""
     uses: tuple[str, ...] = ()
     python: str = ""
     denied: str = ""
