@@ -84,8 +84,7 @@ class Walk:
             # It was typed for what still ran.
             self.story.append("(as input)")
         elif wait_for_end:
-            async with asyncio.timeout(BOUND_SECONDS):
-                self._judge(await running.finished, ran, code, lost=True)
+            self._judge(await self._ended_typed(running), ran, code, lost=True)
             if running.record.status == "lost":
                 self.lost += 1
 
@@ -116,6 +115,14 @@ class Walk:
         return (
             not terminal.unsent and not unread_bytes(terminal.tty) and (holder is None or holder.input_mode is not None)
         )
+
+    async def _ended_typed(self, running: wait.RunningCommand) -> CommandRecord:
+        async with asyncio.timeout(BOUND_SECONDS):
+            while self.keyed and not (await asyncio.wait([running.finished], timeout=USABLE_SECONDS))[0]:
+                if not self.session.is_at_work():
+                    # Of the line, a key may have left a part that is not complete.
+                    self.session.send(b"\x03")
+            return await running.finished
 
     async def _interrupt_typed(self) -> None:
         running = await self.session.typed_lines.send_lines(b"sleep 1000\n", "typed-sleep")

@@ -24,6 +24,7 @@ from tests.support.products import first
 
 pytestmark = [pytest.mark.anyio, pytest.mark.corners, pytest.mark.either("manager")]
 
+SEED = os.environ.get("MARKS_SEED")
 AT_ONCE = 8
 """Sessions at a time: they mostly wait."""
 
@@ -57,7 +58,7 @@ def plans(every: bool, seed: int) -> list[Faults]:
 @pytest.mark.parametrize("shell", first(("bash", "zsh", "dash", "fish"), "bash"))
 async def test_every_mark_lost(manager: SessionManager, shell: str, every: bool, home: Path) -> None:
     """Torture takes another seed each time, or ``$MARKS_SEED``; whatever fails names it."""
-    seed = int(os.environ.get("MARKS_SEED") or Random().randrange(10**6)) if every else 0
+    seed = int(SEED or Random().randrange(10**6)) if every else 0
     places = asyncio.Semaphore(AT_ONCE)
 
     async def in_turn(number: int, faults: Faults) -> list[str]:

@@ -19,6 +19,7 @@ from tests.support.products import first
 
 pytestmark = [pytest.mark.anyio, pytest.mark.corners]
 
+SEED = os.environ.get("WALKS_SEED")
 AT_ONCE = 4
 ATTEMPTS = 3
 """Of a walk after which a session was usable too late: on a busy machine, one in time shows that it can be."""
@@ -38,7 +39,7 @@ async def manager(request: pytest.FixtureRequest, home: Path) -> AsyncIterator[S
 @pytest.mark.parametrize("shell", first(SHELLS, "bash", "dash"))
 async def test_random_walks(manager: SessionManager, shell: str, walks: int, home: Path) -> None:
     """Torture takes other seeds each time, or from ``$WALKS_SEED`` on; whatever fails names them."""
-    least = int(os.environ.get("WALKS_SEED") or (Random().randrange(10**6) if walks > 1 else 1))
+    least = int(SEED or (Random().randrange(10**6) if walks > 1 else 1))
     places = asyncio.Semaphore(AT_ONCE)
 
     async def in_turn(seed: int) -> list[str]:
