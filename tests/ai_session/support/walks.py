@@ -19,6 +19,14 @@ from tests.support.bounds import BOUND_SECONDS
 USABLE_SECONDS = 3.0
 STEPS = 9
 INTERRUPTED, NOT_FOUND = 130, 127
+PROGRAM = "leave"
+
+
+def write_program(directory: Path) -> None:
+    """Write the program that walks in ``directory`` run, before the first of them begins."""
+    program = directory / PROGRAM
+    program.write_text('#!/bin/sh\necho x >>"$1"; echo out; exit "${1##*-}"\n')
+    program.chmod(0o755)
 
 
 class Walk:
@@ -61,11 +69,12 @@ class Walk:
         return any_time if self.session.running is not None else [*any_time, *any_time, *at_prompt]
 
     def _line(self) -> tuple[str, Path, int]:
-        """A line that leaves a file, which one, and its exit code."""
+        """A line that leaves a file, which one, and its exit code. A part of the line, which is what a key may leave,
+        leaves another file or none, and reads nothing."""
         self.number += 1
         code = self.rng.randrange(1, 100)
-        ran = self.directory / f"{self.name}-{self.number}"
-        return f"sh -c 'echo x >>{ran}; echo out; exit {code}'", ran, code
+        ran = self.directory / f"{self.name}-{self.number}-{code}"
+        return f"{self.directory / PROGRAM} '{ran}'", ran, code
 
     async def _execute(self) -> None:
         line, ran, code = self._line()

@@ -14,7 +14,7 @@ from agentwire import plugins
 from ai_session.sessions.manager import SessionManager
 from ai_session.sessions.spec import SessionDefaults
 from tests.ai_session.support.sessions import runtime_directory
-from tests.ai_session.support.walks import Walk
+from tests.ai_session.support.walks import Walk, write_program
 from tests.support.products import first
 
 pytestmark = [pytest.mark.anyio, pytest.mark.corners]
@@ -30,6 +30,7 @@ SHELLS = ("bash", "zsh", "fish", "dash", "busybox", "mksh", "lksh")
 async def manager(request: pytest.FixtureRequest, home: Path) -> AsyncIterator[SessionManager]:
     # Where it is missing, fish reads all manual pages of the system first.
     (home / ".local/share/fish/generated_completions").mkdir(parents=True)
+    write_program(home)
     manager = SessionManager(runtime_directory(home), SessionDefaults(backend=request.param, max_sessions=1000))
     yield manager
     await manager.stop()
