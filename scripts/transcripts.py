@@ -205,7 +205,10 @@ def in_new_home(part: Part) -> list[str]:
             for home in (folder, f"{folder}/.local/state/ccswarm/programs"):
                 stop = [sys.executable, "-m", "ai_session", "daemon", "stop", "--yes"]
                 env = {"HOME": home, "PATH": os.environ["PATH"]}
-                subprocess.run(stop, env=env, cwd=ROOT, capture_output=True, timeout=30)
+                subprocess.run(stop, env=env, cwd=ROOT, stdout=subprocess.DEVNULL, timeout=BOUND_SECONDS, check=True)
+            for log in Path(folder).rglob("daemon.log"):
+                # Why a daemon failed, should an answer be another one.
+                print(log.read_text(), end="", file=sys.stderr)
 
 
 def main() -> int:
