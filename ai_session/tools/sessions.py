@@ -16,7 +16,7 @@ from ai_session.sessions.names import checked_name
 from ai_session.sessions.report import cut, record_facts
 from ai_session.sessions.session import Session
 from ai_session.sessions.spec import NewSession
-from ai_session.sessions.workspaces import unboxed
+from ai_session.sessions.workspaces import existing_directory, unboxed
 from ai_session.terminal.masking import Spans
 from ai_session.tools.base import (
     Arguments,
@@ -135,8 +135,11 @@ async def create_session(context: Context, arguments: CreateSession) -> ToolResu
             f"session {arguments.name!r} was closed in the meantime",
             suggestion="make the call again to open another",
         )
+    directory = ""
     if authorized is not None:
         _require_as_asked(authorized.spec, context, arguments)
+        if arguments.working_directory:
+            directory = existing_directory(arguments.working_directory, context.principal.working_directory)
     start, profile = context.subject.start, context.subject.profile
     if profile.name != "trusted" and (names := [name for name in OF_THE_BOX if name in arguments.env]):
         raise InvalidArguments(
@@ -157,10 +160,20 @@ async def create_session(context: Context, arguments: CreateSession) -> ToolResu
             call_key=arguments.call_key,
         )
     )
-    ignored = authorized is not None and arguments.env
-    return _created(
-        session, context, "env is ignored: the session goes on with the variables it had" if ignored else ""
-    )
+    return _created(session, context, _ignored(session.spec, directory, arguments) if authorized is not None else "")
+
+
+def _ignored(spec: SessionSpec, directory: str, arguments: CreateSession) -> str:
+    """Return a note of what a session that was started again does not take; ``directory`` is the one asked for."""
+    asked = {
+        "env": arguments.env,
+        "working_directory": directory and os.path.realpath(directory) != os.path.realpath(spec.working_directory),
+        "rows": arguments.rows not in (0, spec.rows),
+        "cols": arguments.cols not in (0, spec.cols),
+    }
+    names = [name for name, differs in asked.items() if differs]
+    verb = "is" if len(names) == 1 else "are"
+    return f"{' and '.join(names)} {verb} ignored: the session goes on as it was" if names else ""
 
 
 def _require_as_asked(spec: SessionSpec, context: Context, arguments: CreateSession) -> None:

@@ -303,7 +303,14 @@ def test_a_session_is_not_started_again_with_another_box_or_shell(cli: CommandLi
         assert f", not {other}" in cli.run("new", "ended", option, other, code=1).stderr
     again = cli.json("new", "ended", "--shell", "dash", "--env", "COLOR=red")
     assert (again["state"], again["note"].partition(":")[0]) == ("ready", "env is ignored")
-    assert cli.run("exec", "ended", 'echo "<$COLOR>"').stdout == "<>\n"
+    assert cli.run("exec", "ended", 'echo "<$COLOR>"; pwd; exit 0').stdout == f"<>\n{again['working_directory']}\n"
+    assert "does not exist" in cli.run("new", "ended", "--cwd", "/nowhere", code=1).stderr
+    as_it_was = cli.json("new", "ended", "--cwd", again["working_directory"])
+    assert (as_it_was["state"], as_it_was.get("note")) == ("ready", None)
+    cli.run("exec", "ended", "exit 0")
+    elsewhere = cli.json("new", "ended", "--cwd", "/usr", "--rows", "7")
+    assert elsewhere["note"].partition(":")[0] == "working_directory and rows are ignored"
+    assert elsewhere["working_directory"] == again["working_directory"]
 
 
 def test_what_comes_before_a_command_begins_is_no_output_of_it(cli: CommandLine) -> None:
