@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import os
-import select
-from contextlib import suppress
+from collections.abc import Generator
+from contextlib import contextmanager
 from typing import Annotated, Any
 
 from agentwire.cli.options import Group, Json, Option
@@ -12,11 +12,12 @@ from agentwire.cli.output import EXIT_ERROR, confirm, leave, remark, say, show_f
 from agentwire.counts import counted
 from ai_session import __version__
 from ai_session.cli.sessions import sessions
-from ai_session.client.connection import END_SECONDS, ControlClient, connect
+from ai_session.client.connection import ControlClient, connect, connect_running, has_ended
 from ai_session.errors import AiSessionError, DaemonUnavailable
 
 app = Group("The process that serves every client of this user.")
 
+MOST_TRIES = 5
 Yes = Annotated[bool, Option("--yes", "-y", help="Do not ask.")]
 
 
@@ -49,30 +50,52 @@ def stop(
     as_json: Json = False,
 ) -> None:
     """End the daemon and every session with all its processes; asks first on a terminal."""
-    try:
+    names: list[str] = []
+    for _ in range(MOST_TRIES):
         # Sessions that an earlier daemon left are ended, too, which only a daemon can do.
-        client = connect(start=not keep and has_stored_sessions())
-    except DaemonUnavailable:
-        show_stopped([], as_json)
-        return
-    with client:
-        names: list[str] = []
-        if not keep:
-            with suppress(AiSessionError):  # a daemon that cannot start because of its configuration can be ended, too
-                names = [row["name"] for row in sessions(client)]
-        if names and not yes and not confirm(f"End {counted(len(names), 'session')}: {', '.join(names)}?"):
-            leave(EXIT_ERROR)
-        end(client, sessions_too=not keep)
+        client = connect() if not keep and has_stored_sessions() else connect_running()
+        if client is None:
+            break
+        with client, unless_ended(client):
+            if not keep:
+                names = listed(client)
+                if names and not yes and not confirm(f"End {counted(len(names), 'session')}: {', '.join(names)}?"):
+                    leave(EXIT_ERROR)
+            end(client, sessions_too=not keep)
+            break
+    else:
+        raise DaemonUnavailable("new daemons end as soon as they have started", suggestion="see: ai-session daemon run")
     show_stopped(names, as_json)
 
 
 @app.command()
 def restart(as_json: Json = False) -> None:
     """End the daemon and start this version's; sessions keep running."""
-    with suppress(DaemonUnavailable), connect(start=False) as client:
-        end(client, sessions_too=False)
+    if client := connect_running():
+        with client, unless_ended(client):
+            end(client, sessions_too=False)
     with connect() as client:
         show_status(client, as_json)
+
+
+@contextmanager
+def unless_ended(client: ControlClient) -> Generator[None]:
+    """Ignore DaemonUnavailable if somebody else has ended the daemon meanwhile."""
+    try:
+        yield
+    except DaemonUnavailable:
+        if not has_ended(client.hello["pid"]):
+            raise
+
+
+def listed(client: ControlClient) -> list[str]:
+    """Return the names of the sessions; none if the daemon's configuration is wrong: it can be ended even so."""
+    try:
+        return [row["name"] for row in sessions(client)]
+    except DaemonUnavailable:
+        raise
+    except AiSessionError:
+        return []
 
 
 def show_status(client: ControlClient, as_json: bool) -> None:
@@ -95,23 +118,13 @@ def show_stopped(names: list[str], as_json: bool) -> None:
 
 
 def end(client: ControlClient, *, sessions_too: bool) -> None:
-    """End the daemon, and wait until its process has ended."""
-    process = None
-    with suppress(AttributeError, ProcessLookupError):
-        process = os.pidfd_open(client.hello["pid"])
+    """End the daemon, and wait until its process has ended. Raises DaemonUnavailable if it does not end."""
     answer = client.request("stop", sessions=sessions_too)
     if "problem" in answer:
         remark(f"warning: its end may be missing from the audit log: {answer['problem']}")
     client.wait_closed()
-    if process is not None:
-        ready = select.poll()
-        ready.register(process, select.POLLIN)
-        has_ended = ready.poll(END_SECONDS * 1000)
-        os.close(process)
-        if not has_ended:
-            raise DaemonUnavailable(
-                f"the daemon (pid {client.hello['pid']}) has not ended", suggestion="see daemon.log, or kill it"
-            )
+    if not has_ended(pid := client.hello["pid"]):
+        raise DaemonUnavailable(f"the daemon (pid {pid}) has not ended", suggestion="see daemon.log, or kill it")
 
 
 def has_stored_sessions() -> bool:

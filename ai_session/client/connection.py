@@ -92,9 +92,9 @@ class ControlClient:
             from ai_session.client.resume import READ_ONLY
 
             if tool not in READ_ONLY:
-                error.suggestion = (
-                    f"whether {tool} took effect is unknown; sessions stay open: ai-session ls shows what runs"
-                )
+                stopped = has_ended(self.hello.get("pid", 0)) and not _sessions_left()
+                rest = "was stopped, and its sessions ended" if stopped else "ended; ai-session ls shows what runs"
+                error.suggestion = f"whether {tool} took effect is unknown: the daemon {rest}"
                 raise
             self.reconnect()
             result = ask()
@@ -185,6 +185,17 @@ def connect(*, start: bool = True) -> ControlClient:
     return _connect(partial(relay.connect, "control", start=start), partial(relay.connect, "control"))
 
 
+def connect_running() -> ControlClient | None:
+    """Connect to this user's daemon; None if none runs. Raises DaemonUnavailable, for example if it does not answer."""
+    try:
+        link = relay.connect("control", start=False)
+    except relay.NotRunning:
+        return None
+    except relay.Unreachable as error:
+        raise _unavailable(error) from None
+    return _connect(lambda: link, partial(relay.connect, "control"))
+
+
 def connect_program(name: str) -> ControlClient:
     """Connect as a program of that name, to whose calls the policy applies as to an agent's; in any thread."""
     return _connect(partial(dial_program, name), partial(dial_program, name))
@@ -238,7 +249,11 @@ def _dial(dial: Callable[[], socket.socket]) -> socket.socket:
     try:
         return dial()
     except relay.Unreachable as error:
-        raise error_from({"code": error.code, "message": error.message, "suggestion": error.suggestion}) from None
+        raise _unavailable(error) from None
+
+
+def _unavailable(error: relay.Unreachable) -> AiSessionError:
+    return error_from({"code": error.code, "message": error.message, "suggestion": error.suggestion})
 
 
 def wait_until_ended(pid: int) -> None:
@@ -246,19 +261,20 @@ def wait_until_ended(pid: int) -> None:
 
     Raises DaemonUnavailable if it was stopped and its sessions ended.
     """
-    _wait_for_end(pid)
+    has_ended(pid)
     if not _sessions_left():
         raise DaemonUnavailable("the daemon was stopped, and its sessions ended", suggestion="ai-session new opens one")
 
 
-def _wait_for_end(pid: int) -> None:
-    """Wait until the process has ended, for a limited time: its state may still be unknown afterwards."""
+def has_ended(pid: int) -> bool:
+    """Wait until the process has ended, for a limited time, and report whether it has; True where that is unknown."""
     with suppress(AttributeError, OSError):
         process = os.pidfd_open(pid)
         try:
-            readable([process], END_SECONDS)
+            return bool(readable([process], END_SECONDS))
         finally:
             os.close(process)
+    return True
 
 
 def _sessions_left() -> bool:

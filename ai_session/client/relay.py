@@ -61,6 +61,10 @@ class Unreachable(Exception):
         self.code = code
 
 
+class NotRunning(Unreachable):
+    """No daemon runs, and none was to be started."""
+
+
 def main(role: str = "mcp", more: str = "") -> NoReturn:
     """Relay standard input and output in ``role`` until either side ends: status 0 after the client, else 1."""
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -118,7 +122,7 @@ def connect(role: str, *, start: bool = True, more: str = "") -> socket.socket:
     while True:
         link = _dial_any() or (_start() if start else None)
         if link is None and not start:
-            raise Unreachable("no daemon is running", "start one: ai-session daemon start")
+            raise NotRunning("no daemon is running", "start one: ai-session daemon start")
         answer = _greet(link, role, more) if link else b""
         if link is None or not answer.endswith(b"\n"):
             if link:

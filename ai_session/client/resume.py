@@ -319,8 +319,8 @@ class Conversation:
             return
         try:
             if self._link is None:
-                self._stopped = False
                 self._resume()
+                self._stopped = False
             self._to_daemon += part
         finally:
             if whole:
@@ -418,7 +418,8 @@ class Conversation:
                 self._outward = Lines()  # it may contain an incomplete line
                 continue
             self._link.setblocking(False)
-            self._warn("the daemon ended; a new one took over, sessions kept running")
+            what = "was stopped, and its sessions ended" if self._stopped else "ended; its sessions kept running"
+            self._warn(f"the daemon {what}; a new one took over")
             return
         raise self._unreachable("new daemons end as soon as they have started", "ai-session daemon run shows why")
 
@@ -490,12 +491,13 @@ def interrupted(number: int | str, message: Mapping[str, Any], why: str) -> Mapp
     if message["method"] != "tools/call":
         return {"id": number, "error": {"code": -32603, "message": f"The daemon {why}; ask again"}}
     stopped = why == WAS_STOPPED
-    look = f"get_session_info(session_id={session!r}) shows what runs there" if session else "list_sessions shows"
-    look = "create_session opens another" if stopped else f"{look}, read_output what it printed"
+    look = f"get_session_info(session_id={session!r}) shows what runs there, read_output what it printed"
+    look = "create_session opens another" if stopped else look if session else "list_sessions shows what there is"
+    hint = "" if stopped or repeatable(message) else "; a call with a call_key is repeated and never runs twice"
     text = (
         f"error {INTERRUPTED}: the daemon {why} while {params.get('name')} was in progress: whether it took effect is"
         f" unknown; it was not repeated. {ENDED if stopped else STILL_THERE}\n"
-        f"next: {look}; a call with a call_key is repeated automatically and never runs twice"
+        f"next: {look}{hint}"
     )
     error = {"code": INTERRUPTED, "message": text.partition("\n")[0]}
     result: dict[str, Any] = {"content": [{"type": "text", "text": text}], "isError": True}

@@ -107,6 +107,8 @@ class SessionFacts:
         self.exit: ExitStatus | None = None if terminal else ExitStatus(lost=True)
         self.given_up = ""
         """Why the session ended its shell; empty if it did not."""
+        self.closed = False
+        """Whether somebody has closed it."""
         self.ended_by = ""
         """The id of the command that ended the shell, if it is known."""
         self.blocker = ""

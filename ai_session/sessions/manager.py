@@ -258,7 +258,7 @@ class SessionManager:
         if session.box_end is not None:
             # It would end the new shell as well.
             await session.box_end
-        directories = (session.at.cwd, spec.working_directory, spec.env.get("HOME", ""))
+        directories = (session.at.cwd, spec.working_directory, spec.profile.workspace, spec.env.get("HOME", ""))
         here = next((one for one in directories if os.path.isdir(one)), "/")
         spec = replace(spec, working_directory=here, call_key=call_key)
         # If the shell did not exit by itself, the saved state is an earlier one, in another directory.

@@ -155,7 +155,9 @@ def note_lost(session: Session, record: CommandRecord, notes: list[str]) -> None
 
 def note_ending(session: Session, record: CommandRecord, notes: list[str]) -> None:
     """Add a note if the command was the last one of its shell."""
-    if session.ended_by == record.command_id and (ending := session.ending) is not None:
+    if session.ended_by == record.command_id and session.closed:
+        notes.append("the session was closed while it ran")
+    elif session.ended_by == record.command_id and (ending := session.ending) is not None:
         notes.append(f"the session's shell has ended ({ending}): create_session with its name starts it again")
 
 

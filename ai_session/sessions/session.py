@@ -167,6 +167,7 @@ class Session(SessionFacts):
 
         A shell that does not ignore or handle SIGHUP runs nothing more of a list of commands.
         """
+        self.closed = True
         await self._leftovers.end(grace_seconds, self.terminal.close if self.terminal is not None else None)
         self.reader.resumed = None
         if self.exit is None:
@@ -292,7 +293,9 @@ class Session(SessionFacts):
         elif running is not None:
             self.ended_by = running.record.command_id
             code = self.at.exit_code
-            if code is None or status.signal is not None or (status.code or 0) > 128:
+            if self.closed:
+                code = None
+            elif code is None or status.signal is not None or (status.code or 0) > 128:
                 # The shell reported the last status it knew, which a signal does not change.
                 code = status.code if status.signal is None else 128 + status.signal
             self.executor.end(running, "lost" if code is None else "finished", self.log.end, code)

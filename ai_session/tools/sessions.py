@@ -135,8 +135,9 @@ async def create_session(context: Context, arguments: CreateSession) -> ToolResu
             f"session {arguments.name!r} was closed in the meantime",
             suggestion="make the call again to open another",
         )
-    directory = ""
+    directory = last = ""
     if authorized is not None:
+        last = authorized.at.cwd or authorized.spec.working_directory
         _require_as_asked(authorized.spec, context, arguments)
         if arguments.working_directory:
             directory = existing_directory(arguments.working_directory, context.principal.working_directory)
@@ -160,7 +161,12 @@ async def create_session(context: Context, arguments: CreateSession) -> ToolResu
             call_key=arguments.call_key,
         )
     )
-    return _created(session, context, _ignored(session.spec, directory, arguments) if authorized is not None else "")
+    notes: list[str] = []
+    if authorized is not None:
+        notes.append(_ignored(session.spec, directory, arguments))
+        if not os.path.isdir(last):
+            notes.append(f"{last} no longer exists: the session goes on in {session.spec.working_directory}")
+    return _created(session, context, "; ".join(filter(None, notes)))
 
 
 def _ignored(spec: SessionSpec, directory: str, arguments: CreateSession) -> str:
@@ -178,9 +184,12 @@ def _ignored(spec: SessionSpec, directory: str, arguments: CreateSession) -> str
 
 def _require_as_asked(spec: SessionSpec, context: Context, arguments: CreateSession) -> None:
     """Raise SessionExists if what would be started again is not what was asked for."""
+    shell, has_shell = os.path.basename(arguments.shell), os.path.basename(spec.shell)
+    if shell != arguments.shell:
+        shell, has_shell = os.path.realpath(arguments.shell), os.path.realpath(spec.shell)
     has = {
         "profile": (context.profile, spec.profile.name),
-        "shell": (os.path.basename(arguments.shell), os.path.basename(spec.shell)),
+        "shell": (shell, has_shell),
         "backend": (arguments.backend if arguments.backend != "auto" else "", spec.backend),
     }
     if other := [f"{what} {real}, not {asked}" for what, (asked, real) in has.items() if asked and asked != real]:

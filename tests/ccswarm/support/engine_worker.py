@@ -63,7 +63,12 @@ async def start(settings: EngineSettings, directory: Path, worker_id: str, **lim
         stderr=asyncio.subprocess.PIPE,
     )
     assert process.stdout
-    assert await asyncio.wait_for(process.stdout.readline(), BOUND_SECONDS) == b"up\n", await process.communicate()
+    try:
+        assert await asyncio.wait_for(process.stdout.readline(), BOUND_SECONDS) == b"up\n", await process.communicate()
+    except asyncio.CancelledError:
+        process.kill()
+        await process.communicate()
+        raise
     return process
 
 

@@ -308,9 +308,21 @@ def test_a_session_is_not_started_again_with_another_box_or_shell(cli: CommandLi
     as_it_was = cli.json("new", "ended", "--cwd", again["working_directory"])
     assert (as_it_was["state"], as_it_was.get("note")) == ("ready", None)
     cli.run("exec", "ended", "exit 0")
+    assert "not /nowhere/dash" in cli.run("new", "ended", "--shell", "/nowhere/dash", code=1).stderr
     elsewhere = cli.json("new", "ended", "--cwd", "/usr", "--rows", "7")
     assert elsewhere["note"].partition(":")[0] == "working_directory and rows are ignored"
     assert elsewhere["working_directory"] == again["working_directory"]
+
+
+def test_a_session_whose_directory_is_gone_says_where_it_goes_on(cli: CommandLine) -> None:
+    gone = cli.home / "gone"
+    gone.mkdir()
+    cli.run("new", "ended", "--profile", "trusted", "--cwd", str(gone))
+    cli.run("exec", "ended", "exit 0")
+    gone.rmdir()
+    again = cli.json("new", "ended")
+    assert again["note"] == f"{gone} no longer exists: the session goes on in {again['working_directory']}"
+    assert cli.run("exec", "ended", "pwd").stdout == f"{again['working_directory']}\n"
 
 
 def test_what_comes_before_a_command_begins_is_no_output_of_it(cli: CommandLine) -> None:

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
+import os
 import re
+import signal
 import socket
 import subprocess
 import threading
 import tomllib
 from collections.abc import Iterator
-from contextlib import suppress
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pexpect
@@ -109,6 +112,32 @@ def test_stop_ends_sessions_unless_they_are_kept(cli: CommandLine) -> None:
     assert cli.out("ls") == ""
 
 
+def test_a_daemon_that_does_not_answer_is_not_said_to_have_stopped(cli: CommandLine) -> None:
+    with daemon_that_hangs_up(cli):
+        for verb in ("stop", "restart"):
+            failed = json.loads(cli.run("daemon", verb, "--json", code=4).stdout)
+            assert failed["error"]["message"] == "the daemon ended before it answered"
+
+
+@pytest.mark.torture  # it waits for 20 s; above it need not
+def test_a_stopped_process_of_a_daemon_is_not_said_to_have_ended(cli: CommandLine) -> None:
+    cli.run("new", "main")
+    pid = int(cli.daemon_pid())
+    os.kill(pid, signal.SIGSTOP)
+    assert "does not answer" in cli.run("daemon", "stop", "--yes", code=4).stderr
+    os.kill(pid, signal.SIGCONT)
+    assert [row["name"] for row in cli.json("ls")] == ["main"]
+
+
+def test_several_may_stop_the_daemon_at_once(cli: CommandLine) -> None:
+    for _ in range(3):
+        cli.run("new", "main")
+        with ThreadPoolExecutor(3) as threads:
+            for stopped in [threads.submit(cli.run, "daemon", "stop", "--yes", "--json") for _ in range(3)]:
+                assert json.loads(stopped.result().stdout)["running"] is False
+    assert cli.out("ls") == ""
+
+
 def test_stop_asks_on_a_terminal(cli: CommandLine) -> None:
     cli.run("new", "main")
     for answer, code in ((b"n", 1), (b"y", 0)):
@@ -187,7 +216,8 @@ def test_doctor_says_what_is_not_healthy(cli: CommandLine) -> None:
     directory.chmod(0o700)
 
 
-def test_doctor_finds_a_daemon_that_does_not_answer(cli: CommandLine) -> None:
+@contextmanager
+def daemon_that_hangs_up(cli: CommandLine) -> Iterator[None]:
     directory = cli.home / ".local/state/ai-session"
     directory.mkdir(parents=True, mode=0o700)
     with socket.socket(socket.AF_UNIX) as listener:
@@ -195,9 +225,14 @@ def test_doctor_finds_a_daemon_that_does_not_answer(cli: CommandLine) -> None:
         listener.listen()
         closer = threading.Thread(target=hang_up_on_everybody, args=(listener,))
         closer.start()
-        report = json.loads(cli.run("doctor", "--json", code=1).stdout)
+        yield
         listener.shutdown(socket.SHUT_RDWR)
         closer.join(BOUND_SECONDS)
+
+
+def test_doctor_finds_a_daemon_that_does_not_answer(cli: CommandLine) -> None:
+    with daemon_that_hangs_up(cli):
+        report = json.loads(cli.run("doctor", "--json", code=1).stdout)
     states = {check["check"]: check["state"] for check in report["checks"]}
     assert (states["daemon"], states["handshake"]) == ("fail", "fail")
     assert states["python"] == "ok"

@@ -18,6 +18,7 @@ from ai_session.errors import SessionBusy, SessionExited
 from ai_session.models import Principal, SessionState
 from ai_session.sessions.manager import SessionManager
 from ai_session.sessions.ownership import Visibility
+from ai_session.sessions.report import note_ending
 from ai_session.sessions.session import Session
 from ai_session.sessions.spec import NewSession, SessionDefaults
 from ai_session.sessions.visible import VisibleSessions
@@ -149,6 +150,18 @@ async def test_a_signal_that_ends_the_shell_is_how_its_command_ended(caller: Cal
     assert (facts["status"], facts["exit_code"]) == ("finished", 128 + signal.SIGUSR1)
     assert "killed by signal 10" in facts["note"]
     assert await caller.state() == "exited"
+
+
+@any_shell
+async def test_how_a_command_ended_whose_session_was_closed_is_unknown(caller: Caller) -> None:
+    """The shell is ended by a signal of the closing, which is nothing that the command did."""
+    running = await caller.session.begin("cat", command_id="cat")
+    await until(caller.session, lambda: running.started)
+    await caller.manager.close(caller.session)
+    record, notes = await running.finished, list[str]()
+    assert (record.status, record.exit_code) == ("lost", None)
+    note_ending(caller.session, record, notes)
+    assert notes == ["the session was closed while it ran"]
 
 
 @any_shell

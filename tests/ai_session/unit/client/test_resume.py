@@ -219,9 +219,13 @@ def test_a_daemon_that_a_person_stopped_comes_back_when_it_is_asked(client: Clie
     verb(home, "daemon", "stop")
     stopped = answer(client, running)["result"]
     assert "was stopped while execute_command" in stopped["content"][0]["text"]
+    assert stopped["content"][0]["text"].endswith("\nnext: create_session opens another")
     assert daemon_pids() == []
     assert client.call("list_sessions")["structuredContent"]["sessions"] == []
     assert len(daemon_pids()) == 1
+    assert client.process.stderr
+    said = b"ai-session: the daemon was stopped, and its sessions ended; a new one took over\n"
+    assert client.process.stderr.readline() == said
 
 
 @pytest.mark.torture  # above it is stopped, and comes back
@@ -408,6 +412,10 @@ def test_what_is_asked_again(message: Message, again: bool) -> None:
     assert repeatable(message) is again
     reported = interrupted(1, message, "ended")
     assert ("error" in reported) == (message["method"] != "tools/call")
+    if "result" in reported:
+        told = reported["result"]["content"][0]["text"]
+        assert ("a call with a call_key is repeated" in told) is not again
+        assert "list_sessions shows what there is" in told
 
 
 def test_lines_are_whole_whatever_pieces_they_come_in() -> None:
