@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import json
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
@@ -12,6 +13,7 @@ from typing import Any
 from ccswarm.config.settings import PLAYBOOK, WORD_TOOLS, AgentSettings, PlanStep, Settings, TaskSettings
 from ccswarm.errors import PlanInvalid
 from ccswarm.models import PRIORITIES, ToolInfo
+from ccswarm.plan.references import literal
 from ccswarm.plan.steps import cycle_problems, describe_unknown, needs_of, problems
 
 OWN_SERVER = "swarm"
@@ -117,7 +119,8 @@ def _task_problems(
             yield f"gate {number}: needs either a command or a tool"
         elif gate.tool:
             yield from (
-                f"gate {number}: {problem}" for problem in _tool_problems(settings, gate.tool, gate.args, tools)
+                f"gate {number}: {problem}"
+                for problem in _tool_problems(settings, gate.tool, gate.args, tools, references=False)
             )
         elif settings.swarm.shell not in _servers(settings):
             yield f"gate {number}: swarm.shell is {describe_unknown(settings.swarm.shell, _servers(settings))}"
@@ -225,7 +228,12 @@ def _step_problems(
 
 
 def _tool_problems(
-    settings: Settings, tool: str, arguments: Mapping[str, Any], tools: Mapping[str, ToolInfo] | None
+    settings: Settings,
+    tool: str,
+    arguments: Mapping[str, Any],
+    tools: Mapping[str, ToolInfo] | None,
+    *,
+    references: bool = True,
 ) -> Iterator[str]:
     server, dot, name = tool.partition(".")
     if not dot or not name:
@@ -240,19 +248,27 @@ def _tool_problems(
         names = [known.name for known in tools.values() if known.server == server]
         yield f"tool {server}.{describe_unknown(name, names)}"
     elif tools is not None:
-        yield from _argument_problems(tools[tool], arguments)
+        yield from _argument_problems(tools[tool], arguments, references)
 
 
-def _argument_problems(tool: ToolInfo, arguments: Mapping[str, Any]) -> Iterator[str]:
+def _argument_problems(tool: ToolInfo, arguments: Mapping[str, Any], references: bool) -> Iterator[str]:
+    from ccswarm.plan.schemas import UNKNOWN, compiled  # slow to load, and most verbs check no arguments
+
+    given: dict[str, Any] = {"call_key": UNKNOWN} if tool.keyed else {}
+    given |= literal(arguments, UNKNOWN) if references else arguments
     required: Iterable[str] = tool.input_schema.get("required") or ()
-    if missing := [name for name in required if name not in arguments]:
+    if missing := [name for name in required if name not in given]:
         yield f"{tool.full_name} needs {', '.join(missing)}"
+        given |= dict.fromkeys(missing, UNKNOWN)
     known: Mapping[str, Any] = tool.input_schema.get("properties") or {}
-    if tool.input_schema.get("additionalProperties") is False:
+    if tool.input_schema.get("additionalProperties") is False and not tool.input_schema.get("patternProperties"):
         for name in arguments:
             if name not in known:
                 near = difflib.get_close_matches(name, list(known), n=1)
                 yield f"{tool.full_name} takes no {name}" + (f" (did you mean {near[0]}?)" if near else "")
+                del given[name]
+    schema = compiled(json.dumps(dict(tool.input_schema)))
+    yield from (f"{tool.full_name}: {problem}" for problem in schema.problems(given, partial=True))
 
 
 def _servers(settings: Settings) -> list[str]:

@@ -120,6 +120,17 @@ def resolve(value: Json, known: Mapping[str, Json]) -> Json:
     return value
 
 
+def literal(value: Json, unknown: Any) -> Any:
+    """Return ``value`` as ``resolve`` would, with ``unknown`` in place of each text that has a reference."""
+    if isinstance(value, str):
+        return unknown if any(tokens(value)) else resolve(value, {})
+    if isinstance(value, Mapping):
+        return {key: literal(item, unknown) for key, item in cast("Mapping[str, Json]", value).items()}
+    if isinstance(value, (list, tuple)):
+        return [literal(item, unknown) for item in cast("Sequence[Json]", value)]
+    return value
+
+
 def as_text(value: Json) -> str:
     """Return text unchanged, and other values as JSON."""
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)

@@ -156,6 +156,39 @@ def test_problems_of_steps(said: str) -> None:
     assert found == [*others, f"task t: step {said.strip()}"]
 
 
+def test_arguments_are_checked_as_by_the_run_except_for_values_that_are_not_known_yet() -> None:
+    """Those of gates have no references."""
+    whole = {"type": "object", "additionalProperties": {"type": "string"}}
+    schema = {
+        "type": "object",
+        "properties": {"rows": {"type": "integer"}, "env": whole, "mode": {"enum": ["a", "${b}"]}, "call_key": {}},
+        "patternProperties": {"^x-": {"type": "integer"}},
+        "additionalProperties": False,
+        "required": ["rows", "call_key"],
+    }
+    tools = {"sh.new": ToolInfo("sh", "new", input_schema=schema)}
+
+    def found(args: str, gate: str = "{ rows = 1 }") -> list[str]:
+        steps = f'[[tasks.steps]]\nid = "s"\ntool = "sh.new"\nargs = {args}\n'
+        return problems(AGENT + task("t", steps) + f'[[tasks.gates]]\ntool = "sh.new"\nargs = {gate}\n', tools)
+
+    for right in ('{ rows = "${item.n}", env = { A = "$${x" } }', '{ rows = 1, x-a = "${run.id}", mode = "$${b}" }'):
+        assert [one for one in found(right) if "${item" not in one] == []
+    where = "task t: step s: sh.new: $"
+    assert found('{ rows = "many", env = { A = 1, B = "${run.id}", C = [2] } }') == [
+        f"{where}.env.A: must be string",
+        f"{where}.env.C: must be string",
+        f"{where}.rows: must be integer",
+    ]
+    assert found('{ mode = "c", y-a = 1, x-a = "b" }') == [
+        "task t: step s: sh.new needs rows",
+        f'{where}.mode: must be one of ["a", "${{b}}"]',
+        f"{where}: has no 'y-a'",
+        f"{where}['x-a']: must be integer",
+    ]
+    assert found("{ rows = 1 }", '{ rows = "${run.id}" }') == ["task t: gate 1: sh.new: $.rows: must be integer"]
+
+
 REVIEWS = {
     "review: by dan, which does not exist": 'by = ["dan"]\n',
     "review: a quorum of 2 of 1 cannot be reached": 'by = ["bob"]\nquorum = 2\n',
