@@ -14,7 +14,7 @@ from ccswarm.config.settings import PLAYBOOK, WORD_TOOLS, AgentSettings, PlanSte
 from ccswarm.errors import PlanInvalid
 from ccswarm.models import PRIORITIES, ToolInfo
 from ccswarm.plan.references import literal
-from ccswarm.plan.steps import cycle_problems, describe_unknown, needs_of, problems
+from ccswarm.plan.steps import cycle_problems, describe_unknown, needs_of, not_needed, predecessors, problems
 
 OWN_SERVER = "swarm"
 """The server for messages between agents. Every swarm has it; no configuration names it."""
@@ -110,7 +110,9 @@ def _task_problems(
     inputs = {need: _result_names(settings, tasks[need]) for need in task.needs if need in tasks}
     if task.attempts > 1:
         yield from _attempt_problems(task, doers)
-    yield from (f"step {problem}" for problem in problems(task.steps, inputs))
+    yield from (
+        f"step {problem}" for problem in problems(task.steps, inputs, lambda name: _not_input(task, name, tasks))
+    )
     for step in task.steps:
         yield from (f"step {step.id}: {problem}" for problem in _step_problems(settings, step, doers, tools))
     yield from (f"review: {problem}" for problem in _review_problems(settings, task, doers, tools))
@@ -124,6 +126,16 @@ def _task_problems(
             )
         elif settings.swarm.shell not in _servers(settings):
             yield f"gate {number}: swarm.shell is {describe_unknown(settings.swarm.shell, _servers(settings))}"
+
+
+def _not_input(task: TaskSettings, name: str, tasks: Mapping[str, TaskSettings]) -> str:
+    if name not in tasks:
+        return f"task {describe_unknown(name, tasks)}"
+    if name == task.id:
+        return "its own task: write ${steps.ID…}"
+    if task.id in predecessors({other.id: other.needs for other in tasks.values()})[name]:
+        return f"a task that waits for its own: {name}"
+    return not_needed(name)
 
 
 def _attempt_problems(task: TaskSettings, doers: Sequence[AgentSettings]) -> Iterator[str]:
@@ -154,7 +166,7 @@ def _review_problems(
                 f"{agent.name} could change the work in the shared workspace with {', '.join(writing[:3])}: give "
                 f'{shared} workspace = "clone", or {agent.name} tools that only read'
             )
-    yield from (f"step {problem}" for problem in problems(review.steps, {}))
+    yield from (f"step {problem}" for problem in problems(review.steps, {}, lambda _: "a task: reviews have no needs"))
     for step in review.steps:
         yield from (f"step {step.id}: {problem}" for problem in _step_problems(settings, step, reviewers, tools))
 
@@ -246,7 +258,7 @@ def _tool_problems(
         yield f"server {server} offers no tools"
     elif tools is not None and tool not in tools:
         names = [known.name for known in tools.values() if known.server == server]
-        yield f"tool {server}.{describe_unknown(name, names)}"
+        yield f"tool {describe_unknown(name, names, within=f'{server}.')}"
     elif tools is not None:
         yield from _argument_problems(tools[tool], arguments, references)
 

@@ -14,7 +14,7 @@ from ccswarm.plan.shell_text import quote
 
 TOKEN = re.compile(r"(\$\$\{)|\$\{[^{}]*\}?")
 PART = re.compile(r"\.([^.\[\]{}]+)|\[(\d+)\]")
-CONDITION = re.compile(r"\s*(\$\{[^{}]*\})\s*(?:(==|!=)\s*(.*?)\s*)?", re.DOTALL)
+CONDITION = re.compile(r"\s*(\$\{[^{}]*\})\s*(?:(==|!=)(?!=)\s*(.*?)\s*)?", re.DOTALL)
 FIELDS: Mapping[str, str] = {"steps": "steps.ID…", "needs": "needs.TASK…", "item": "item", "run": "run.id"} | {
     "task": "task.id}, ${task.attempt} or ${task.text",
     "agent": "agent.name",
