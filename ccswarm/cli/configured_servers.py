@@ -15,9 +15,15 @@ if TYPE_CHECKING:
 
 
 def workspace_of(loaded: Loaded) -> str:
-    """Return the directory of the work; a relative one is relative to the configuration's directory."""
+    """Return the directory of the work; a relative one is relative to the configuration's directory. Raises
+    UsageInvalid if it is not a directory."""
     named = loaded.settings.swarm.workspace
-    return str((loaded.directory / Path(named).expanduser()).resolve()) if named else str(Path.cwd())
+    found = (loaded.directory / Path(named).expanduser()).resolve() if named else Path.cwd()
+    if not found.is_dir():
+        raise UsageInvalid(
+            f"the workspace {found} is not a directory", suggestion="create it, or correct swarm.workspace"
+        )
+    return str(found)
 
 
 def servers_of(settings: Settings, wanted: Collection[str]) -> list[ServerSettings]:

@@ -95,14 +95,22 @@ def settings_of(file: Path | None, loaded: Loaded) -> Settings:
     """Return the configuration with the plan in ``file``, if given; neither need be approved."""
     from ccswarm.config import config
 
-    return config.peek_plan(file, loaded.settings) if file else loaded.settings
+    return config.peek_plan(_existing(file), loaded.settings) if file else loaded.settings
 
 
 def _approved_settings(file: Path | None, loaded: Loaded) -> Settings:
     """Return the same for starting its servers, which a person must have approved."""
     from ccswarm.config import config
 
-    return config.load_plan(file, loaded.settings, confirm=asker()).settings if file else loaded.settings
+    return config.load_plan(_existing(file), loaded.settings, confirm=asker()).settings if file else loaded.settings
+
+
+def _existing(file: Path) -> Path:
+    if not file.exists():
+        from ccswarm.runs import planning  # slow to load
+
+        raise planning.no_file(str(file))
+    return file
 
 
 def _step(step: dict[str, Any]) -> dict[str, Any]:

@@ -405,7 +405,9 @@ def text_of(path: Path) -> str:
 
 def _text(content: Content) -> str:
     if content.data is None:
-        raise ConfigInvalid(f"{content.named} does not exist", suggestion="ccswarm init writes a configuration")
+        raise ConfigInvalid(
+            f"{content.named} does not exist", suggestion="name another; ccswarm init writes ccswarm.toml"
+        )
     try:
         return content.data.decode()
     except UnicodeDecodeError:

@@ -183,12 +183,13 @@ def _duplicate_names(data: _Table) -> Iterator[str]:
     ]
     lists += [(f"tasks.{_name(task, 'tasks')}.steps", "steps", _items(task.get("steps"))) for task in tasks]
     for table, kind, items in lists:
-        names = [_name(item, kind) for item in items] + [str(item.get("save_as", "")) for item in items]
+        names = Counter(filter(None, (_name(item, kind) for item in items)))
+        saved = Counter(filter(None, (str(item.get("save_as", "")) for item in items)))
         if kind == "agents" and "orchestrator" in names:
             yield "[agents] the name orchestrator is reserved for running gates"
-        for name, count in Counter(filter(None, names)).items():
-            if count > 1:
-                yield f"[{table}] {NAMED[kind]} {name} occurs {count} times"
+        for key, counted in ((NAMED[kind], names), ("save_as", saved)):
+            yield from (f"[{table}] {key} {name} occurs {count} times" for name, count in counted.items() if count > 1)
+        yield from (f"[{table}] save_as {name} is also the id of a step" for name in saved if name in names)
 
 
 def _server_problems(data: _Table) -> Iterator[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import json
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
@@ -12,7 +13,8 @@ from typing import Any
 from ccswarm.config.settings import PLAYBOOK, WORD_TOOLS, AgentSettings, PlanStep, Settings, TaskSettings
 from ccswarm.errors import PlanInvalid
 from ccswarm.models import PRIORITIES, ToolInfo
-from ccswarm.plan.steps import cycle_problems, describe_unknown, needs_of, problems
+from ccswarm.plan.references import literal
+from ccswarm.plan.steps import cycle_problems, describe_unknown, needs_of, not_needed, predecessors, problems
 
 OWN_SERVER = "swarm"
 """The server for messages between agents. Every swarm has it; no configuration names it."""
@@ -108,7 +110,9 @@ def _task_problems(
     inputs = {need: _result_names(settings, tasks[need]) for need in task.needs if need in tasks}
     if task.attempts > 1:
         yield from _attempt_problems(task, doers)
-    yield from (f"step {problem}" for problem in problems(task.steps, inputs))
+    yield from (
+        f"step {problem}" for problem in problems(task.steps, inputs, lambda name: _not_input(task, name, tasks))
+    )
     for step in task.steps:
         yield from (f"step {step.id}: {problem}" for problem in _step_problems(settings, step, doers, tools))
     yield from (f"review: {problem}" for problem in _review_problems(settings, task, doers, tools))
@@ -117,10 +121,21 @@ def _task_problems(
             yield f"gate {number}: needs either a command or a tool"
         elif gate.tool:
             yield from (
-                f"gate {number}: {problem}" for problem in _tool_problems(settings, gate.tool, gate.args, tools)
+                f"gate {number}: {problem}"
+                for problem in _tool_problems(settings, gate.tool, gate.args, tools, references=False)
             )
         elif settings.swarm.shell not in _servers(settings):
             yield f"gate {number}: swarm.shell is {describe_unknown(settings.swarm.shell, _servers(settings))}"
+
+
+def _not_input(task: TaskSettings, name: str, tasks: Mapping[str, TaskSettings]) -> str:
+    if name not in tasks:
+        return f"task {describe_unknown(name, tasks)}"
+    if name == task.id:
+        return "its own task: write ${steps.ID…}"
+    if task.id in predecessors({other.id: other.needs for other in tasks.values()})[name]:
+        return f"a task that waits for its own: {name}"
+    return not_needed(name)
 
 
 def _attempt_problems(task: TaskSettings, doers: Sequence[AgentSettings]) -> Iterator[str]:
@@ -151,7 +166,7 @@ def _review_problems(
                 f"{agent.name} could change the work in the shared workspace with {', '.join(writing[:3])}: give "
                 f'{shared} workspace = "clone", or {agent.name} tools that only read'
             )
-    yield from (f"step {problem}" for problem in problems(review.steps, {}))
+    yield from (f"step {problem}" for problem in problems(review.steps, {}, lambda _: "a task: reviews have no needs"))
     for step in review.steps:
         yield from (f"step {step.id}: {problem}" for problem in _step_problems(settings, step, reviewers, tools))
 
@@ -225,7 +240,12 @@ def _step_problems(
 
 
 def _tool_problems(
-    settings: Settings, tool: str, arguments: Mapping[str, Any], tools: Mapping[str, ToolInfo] | None
+    settings: Settings,
+    tool: str,
+    arguments: Mapping[str, Any],
+    tools: Mapping[str, ToolInfo] | None,
+    *,
+    references: bool = True,
 ) -> Iterator[str]:
     server, dot, name = tool.partition(".")
     if not dot or not name:
@@ -238,21 +258,29 @@ def _tool_problems(
         yield f"server {server} offers no tools"
     elif tools is not None and tool not in tools:
         names = [known.name for known in tools.values() if known.server == server]
-        yield f"tool {server}.{describe_unknown(name, names)}"
+        yield f"tool {describe_unknown(name, names, within=f'{server}.')}"
     elif tools is not None:
-        yield from _argument_problems(tools[tool], arguments)
+        yield from _argument_problems(tools[tool], arguments, references)
 
 
-def _argument_problems(tool: ToolInfo, arguments: Mapping[str, Any]) -> Iterator[str]:
+def _argument_problems(tool: ToolInfo, arguments: Mapping[str, Any], references: bool) -> Iterator[str]:
+    from ccswarm.plan.schemas import UNKNOWN, compiled  # slow to load, and most verbs check no arguments
+
+    given: dict[str, Any] = {"call_key": UNKNOWN} if tool.keyed else {}
+    given |= literal(arguments, UNKNOWN) if references else arguments
     required: Iterable[str] = tool.input_schema.get("required") or ()
-    if missing := [name for name in required if name not in arguments]:
+    if missing := [name for name in required if name not in given]:
         yield f"{tool.full_name} needs {', '.join(missing)}"
+        given |= dict.fromkeys(missing, UNKNOWN)
     known: Mapping[str, Any] = tool.input_schema.get("properties") or {}
-    if tool.input_schema.get("additionalProperties") is False:
+    if tool.input_schema.get("additionalProperties") is False and not tool.input_schema.get("patternProperties"):
         for name in arguments:
             if name not in known:
                 near = difflib.get_close_matches(name, list(known), n=1)
                 yield f"{tool.full_name} takes no {name}" + (f" (did you mean {near[0]}?)" if near else "")
+                del given[name]
+    schema = compiled(json.dumps(dict(tool.input_schema)))
+    yield from (f"{tool.full_name}: {problem}" for problem in schema.problems(given, partial=True))
 
 
 def _servers(settings: Settings) -> list[str]:

@@ -14,7 +14,7 @@ from ccswarm.plan.shell_text import quote
 
 TOKEN = re.compile(r"(\$\$\{)|\$\{[^{}]*\}?")
 PART = re.compile(r"\.([^.\[\]{}]+)|\[(\d+)\]")
-CONDITION = re.compile(r"\s*(\$\{[^{}]*\})\s*(?:(==|!=)\s*(.*?)\s*)?", re.DOTALL)
+CONDITION = re.compile(r"\s*(\$\{[^{}]*\})\s*(?:(==|!=)(?!=)\s*(.*?)\s*)?", re.DOTALL)
 FIELDS: Mapping[str, str] = {"steps": "steps.ID…", "needs": "needs.TASK…", "item": "item", "run": "run.id"} | {
     "task": "task.id}, ${task.attempt} or ${task.text",
     "agent": "agent.name",
@@ -117,6 +117,17 @@ def resolve(value: Json, known: Mapping[str, Json]) -> Json:
         return {key: resolve(item, known) for key, item in cast("Mapping[str, Json]", value).items()}
     if isinstance(value, (list, tuple)):
         return [resolve(item, known) for item in cast("Sequence[Json]", value)]
+    return value
+
+
+def literal(value: Json, unknown: Any) -> Any:
+    """Return ``value`` as ``resolve`` would, with ``unknown`` in place of each text that has a reference."""
+    if isinstance(value, str):
+        return unknown if any(tokens(value)) else resolve(value, {})
+    if isinstance(value, Mapping):
+        return {key: literal(item, unknown) for key, item in cast("Mapping[str, Json]", value).items()}
+    if isinstance(value, (list, tuple)):
+        return [literal(item, unknown) for item in cast("Sequence[Json]", value)]
     return value
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import re
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from graphlib import CycleError, TopologicalSorter
 
 from ccswarm.config.settings import PlanStep
@@ -61,29 +61,46 @@ def predecessors(needs: Mapping[str, Collection[str]]) -> dict[str, set[str]]:
     return found
 
 
-def problems(steps: Sequence[PlanStep], inputs: Mapping[str, Collection[str] | None]) -> list[str]:
+def not_needed(task: str) -> str:
+    """Return what a task is whose results a reference cannot use yet."""
+    return f"a task that its own task does not need: add {task} to the task's needs"
+
+
+def problems(
+    steps: Sequence[PlanStep],
+    inputs: Mapping[str, Collection[str] | None],
+    not_input: Callable[[str], str] = not_needed,
+) -> list[str]:
     """Return the reasons for which steps cannot be carried out, each with its step. ``inputs`` are the tasks that the
-    task needs, with the names of their steps, or None if their results are unknown."""
+    task needs, with the names of their steps, or None if their results are unknown; ``not_input`` says why another name
+    is none."""
     needs = needs_of(steps)
     twice = Counter(name for step in steps for name in (step.id, step.save_as) if name)
-    found = [f"{name} is the name of {count} results" for name, count in twice.items() if count > 1]
+    found = [
+        f"{name} is the name of {count} results: change an id or save_as" for name, count in twice.items() if count > 1
+    ]
     for name, wanted in needs.items():
         found += [f"{name} needs {describe_unknown(need, needs)}" for need in wanted if need not in needs]
     found += cycle_problems({name: [need for need in wanted if need in needs] for name, wanted in needs.items()})
     names = {step.save_as: step.id for step in steps if step.save_as} | {step.id: step.id for step in steps}
     earlier = predecessors(needs)
+    by_id = {step.id: step for step in steps}
     for step in steps:
         found += [f"{step.id}: {problem}" for problem in (*_malformed(step), *command_arguments.problems(step))]
         for reference, item in _references(step, found):
-            if problem := _misplaced(reference, item, names, earlier[step.id], inputs):
+            if reference.scope == "steps" and reference.name in names:
+                problem = _unordered(step, by_id[names[reference.name]], reference.name, earlier)
+            else:
+                problem = _misplaced(reference, item, names, inputs, not_input)
+            if problem:
                 found.append(f"{step.id}: {reference.text} {problem}")
     return list(dict.fromkeys(found))
 
 
-def describe_unknown(name: str, known: Iterable[str]) -> str:
-    """Return a message like ``x, which does not exist (did you mean y?)``."""
+def describe_unknown(name: str, known: Iterable[str], within: str = "") -> str:
+    """Return a message like ``x, which does not exist (did you mean y?)``, with ``within`` before x and y."""
     near = difflib.get_close_matches(name, list(known), n=1)
-    return f"{name}, which does not exist" + (f" (did you mean {near[0]}?)" if near else "")
+    return f"{within}{name}, which does not exist" + (f" (did you mean {within}{near[0]}?)" if near else "")
 
 
 def _malformed(step: PlanStep) -> Iterator[str]:
@@ -112,27 +129,36 @@ def _references(step: PlanStep, problems: list[str]) -> Iterator[tuple[Reference
                 problems.append(f"{step.id}: {error.message} ({error.suggestion})")
 
 
+def _unordered(step: PlanStep, other: PlanStep, name: str, earlier: Mapping[str, Collection[str]]) -> str:
+    """Return why ``step`` cannot refer to ``other``, by this ``name``, or ``""``."""
+    if other.id == step.id:
+        return "refers to the result of its own step"
+    if other.id in earlier[step.id]:
+        return ""
+    if step.id not in earlier[other.id]:
+        return f"refers to a step that does not run before it: add {name} to its needs"
+    if other.needs is None and other.always == step.always:
+        return f"refers to a step that runs after it: put {name} above it"
+    return f"refers to a step that waits for it: {name}" + (" always runs at the end" if other.always else "")
+
+
 def _misplaced(
     reference: Reference,
     item: bool,
-    names: Mapping[str, str],
-    earlier: Collection[str],
+    names: Collection[str],
     inputs: Mapping[str, Collection[str] | None],
+    not_input: Callable[[str], str],
 ) -> str:
     """Return why a reference will have no value, or ``""``."""
     name = reference.name
     if reference.scope == "item":
         return "" if item else "is outside a for_each"
     if reference.scope == "steps":
-        if name not in names:
-            return f"refers to {describe_unknown(name, names)}"
-        return (
-            "" if names[name] in earlier else f"refers to a step that does not run before it: add {name} to its needs"
-        )
+        return f"refers to {describe_unknown(name, names)}"
     if reference.scope != "needs":
         return ""
     if name not in inputs:
-        return f"refers to a task that its own task does not need: add {name} to the task's needs"
+        return f"refers to {not_input(name)}"
     known = inputs[name]
     if known is None or len(reference.parts) < 2:
         return ""

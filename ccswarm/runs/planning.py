@@ -47,11 +47,19 @@ def load_tasks(
         guessed = os.sep not in what and Path(what).suffix not in (".toml", ".json")
         return config.load_plan(Path(what), loaded.settings, confirm=confirm, workspace=workspace, guessed=guessed)
     one_word = not any(char.isspace() for char in what)
-    near = get_close_matches(what, [path.name for path in Path().glob("*.toml")], n=1) if one_word else []
-    if near or what.endswith(".toml") or (os.sep in what and one_word):
-        hint = f"did you mean {near[0]}?" if near else ""
-        raise UsageInvalid(f"there is no file {what}", suggestion=hint or HINT)
+    if (one_word and (_near(what) or os.sep in what)) or what.endswith(".toml"):
+        raise no_file(what)
     return replace(loaded, settings=with_task(what, loaded.settings))
+
+
+def no_file(name: str) -> UsageInvalid:
+    """Return the error about a plan's file that does not exist."""
+    near = _near(name)
+    return UsageInvalid(f"there is no file {name}", suggestion=f"did you mean {near[0]}?" if near else HINT)
+
+
+def _near(name: str) -> list[str]:
+    return get_close_matches(name, [path.name for path in Path().glob("*.toml")], n=1)
 
 
 def directory(given: Path | None, settings: Settings, loaded: Loaded) -> str:

@@ -30,10 +30,10 @@ from ccswarm.errors import (
 from ccswarm.journal.writer import CALL_PREFIX, Journal
 from ccswarm.models import CallOutcome, CallRequest, CallStatus, ServerAnswer, ToolInfo
 from ccswarm.plan.check import OWN_SERVER
+from ccswarm.plan.schemas import Schema
 from ccswarm.toolbox.arguments import Mask, masked, not_json, shape
 from ccswarm.toolbox.catalogue import Catalogue
 from ccswarm.toolbox.grants import Grants
-from ccswarm.toolbox.schemas import Schema
 from ccswarm.toolbox.telemetry.base import Telemetry
 
 CALL_ID, AUDIT, ERROR = "ai-session/call_id", "ai-session/audit", "ai-session/error"

@@ -188,7 +188,7 @@ def test_suites_are_proven_and_repositories_kept(verbs: RunVerbs) -> None:
 def test_what_the_tools_make_impossible_is_told_before_anything_starts(verbs: RunVerbs) -> None:
     text = case("one", "true", 'steps = [{ id = "a", tool = "ai-session.execute_comand" }]')
     error = verbs.json("eval", suite(verbs, text), code=2)["error"]
-    assert "execute_comand, which does not exist (did you mean execute_command?)" in error["message"]
+    assert "execute_comand, which does not exist (did you mean ai-session.execute_command?)" in error["message"]
     verbs.rewrite('[[mcp.servers]]\nname = "ai-session"\ncommand = "false"\n')
     good = case("one", "true", "steps = ['true']")
     assert verbs.json("eval", suite(verbs, good), code=1)["error"]["code"] == "server_unavailable"

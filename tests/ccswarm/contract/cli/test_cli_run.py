@@ -124,7 +124,7 @@ def test_every_problem_of_a_plan_is_reported_before_anything_starts(home: Path) 
 def test_a_tool_that_the_server_lacks_is_reported_before_anything_starts(verbs: RunVerbs) -> None:
     verbs.rewrite(BASE + task("a", step("x", "small.ecko")))
     said = verbs.run("run", code=2)
-    assert "step x: tool small.ecko, which does not exist (did you mean echo?)" in said.err
+    assert "step x: tool small.ecko, which does not exist (did you mean small.echo?)" in said.err
     assert verbs.json("runs", "list") == []
 
 

@@ -244,6 +244,27 @@ def test_a_plan_is_checked_with_the_servers_it_calls(verbs: Verbs) -> None:
     assert verbs.json("plan", "check", "plan.toml", "--offline")["servers_asked"] is False
 
 
+def test_a_plan_that_is_not_there_is_reported_as_by_run(verbs: Verbs) -> None:
+    (verbs.home / "plan.toml").write_text("")
+    ran = verbs.json("run", "plam.toml", code=2)
+    assert ran["error"]["suggestion"] == "did you mean plan.toml?"
+    for words in (("plan", "check"), ("plan", "check", "--offline"), ("plan", "show"), ("tasks",)):
+        assert verbs.json(*words, "plam.toml", code=2) == ran
+
+
+def test_a_workspace_that_is_not_there_is_no_fault_of_a_server(verbs: Verbs) -> None:
+    verbs.rewrite(
+        SMALL + agent("ada", "small.*") + '[swarm]\nworkspace = "/nowhere"\n' + task("t", step("s", "small.echo"))
+    )
+    assert verbs.json("plan", "check", code=2)["error"] == {
+        "code": "usage_invalid",
+        "message": "the workspace /nowhere is not a directory",
+        "suggestion": "create it, or correct swarm.workspace",
+    }
+    assert "the workspace /nowhere is not a directory" in verbs.run("tools", code=2).err
+    assert "the workspace /nowhere is not a directory" in verbs.run("doctor", code=1).out
+
+
 def test_a_plan_whose_server_does_not_work(verbs: Verbs) -> None:
     with verbs.file.open("a") as file:
         file.write(CRASH)

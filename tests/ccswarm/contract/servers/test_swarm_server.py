@@ -185,7 +185,7 @@ def test_a_plan_is_checked_and_every_problem_has_its_place(client: ServerClient)
     unknown = client.tool("check_plan", plan=task("a", step("x", "small.ecko")))
     assert unknown["problems"][0] == {
         "location": "task a: step x",
-        "problem": "tool small.ecko, which does not exist (did you mean echo?)",
+        "problem": "tool small.ecko, which does not exist (did you mean small.echo?)",
     }
     assert client.tool("check_plan", plan=task("a", step("x", "small.ecko")), offline=True)["valid"]
     error = client.refused("start_run", plan=task("a", step("x", "small.ecko")))

@@ -339,7 +339,7 @@ WRONG = [
     (task(step("a", needs=["b"]), step("b", needs=["a"])), "task t: a → b → a wait for each other"),
     (
         task(step("a", args={"x": "${steps.b.y}"}), step("b")),
-        "${steps.b.y} refers to a step that does not run before it",
+        "${steps.b.y} refers to a step that runs after it: put b above it",
     ),
     (task(step("a", args={"x": "${needs.u}"})), "${needs.u} refers to a task that its own task does not need"),
     (task({"id": "a"}), "task t: 1 validation error"),

@@ -110,6 +110,11 @@ def test_a_verb_that_is_called_otherwise_here_is_named() -> None:
             ["run", "absent.toml"],
             'ccswarm run "list the files" takes a task in words; ccswarm init writes a configuration with tasks',
         ),
+        (
+            ["plan", "check", "absent.toml"],
+            'ccswarm run "list the files" takes a task in words; ccswarm init writes a configuration with tasks',
+        ),
+        (["config", "check", "absent.toml"], "name another; ccswarm init writes ccswarm.toml"),
     ],
 )
 def test_a_task_that_is_not_said_as_it_should_be_is_told_how(words: list[str], next_step: str, home: Path) -> None:

@@ -187,7 +187,11 @@ def test_what_is_not_toml_is_named_with_its_line(tmp_path: Path) -> None:
         ('[[tasks]]\nid = "t"\n[[tasks]]\nid = "t"', "[tasks] id t occurs 2 times"),
         (STEP + '[[tasks]]\nid = "main"', "[tasks] id main occurs 2 times"),
         (STEP + STEP, "[steps] id one occurs 2 times"),
-        (STEP + 'save_as = "one"', "[steps] id one occurs 2 times"),
+        (STEP + 'save_as = "one"', "[steps] save_as one is also the id of a step"),
+        (
+            STEP + 'save_as = "x"\n' + STEP.replace('"one"', '"two"') + 'save_as = "x"',
+            "[steps] save_as x occurs 2 times",
+        ),
     ],
 )
 def test_mistakes_are_named_with_their_place(text: str, said: str) -> None:

@@ -11,9 +11,9 @@ from pydantic import BaseModel
 from ccswarm.config.settings import AgentSettings, Gate, PlanStep, SwarmSettings, TaskSettings, section_of
 from ccswarm.errors import PlanInvalid
 from ccswarm.plan.delegation import SCHEMA, DelegatedGate, DelegatedStep, DelegatedTask, parse_delegated
+from ccswarm.plan.schemas import Schema
 from ccswarm.plan.team import Team
 from ccswarm.toolbox.mail import TOOLS
-from ccswarm.toolbox.schemas import Schema
 
 TASK: dict[str, Any] = {"id": "x", "text": "hi", "agent": "ada"}
 STEP: dict[str, Any] = {"id": "s", "tool": "srv.do"}

@@ -83,7 +83,7 @@ TASKS = {
     + task("t", ONE, agent="ada", capabilities=["fly", "sing"]),
     "task t: has no steps, and the brain of ada is a playbook, which does only steps": AGENT + task("t"),
     "task t: gate 1: needs either a command or a tool": AGENT + task("t", ONE) + "gates = [{}]\n",
-    "task t: gate 2: tool sh.anny, which does not exist (did you mean any?)": AGENT
+    "task t: gate 2: tool sh.anny, which does not exist (did you mean sh.any?)": AGENT
     + task("t", ONE)
     + '[[tasks.gates]]\ncommand = "x"\n[[tasks.gates]]\ntool = "sh.anny"\n',
     "task t: gate 1: swarm.shell is sh, which does not exist": AGENT.replace("sh.*", "other.*")
@@ -106,20 +106,29 @@ STEPS = {
     "a: agent eve has no grant for sh.any": step("a", agent="eve"),
     "a: 'any' is not SERVER.TOOL": step("a", tool="any"),
     "a: server s, which does not exist (did you mean sh?)": step("a", tool="s.any"),
-    "a: tool sh.runn, which does not exist (did you mean run?)": step("a", tool="sh.runn"),
+    "a: tool sh.runn, which does not exist (did you mean sh.run?)": step("a", tool="sh.runn"),
     "a: sh.run needs session, command": step("a", tool="sh.run"),
     "a: sh.run needs command": step("a", tool="sh.run", args={"session": "x"}),
     "a: sh.open takes no nam (did you mean name?)": step("a", tool="sh.open", args={"nam": 3}),
     "b needs c, which does not exist": ONE + step("b", needs=["c"]),
     "a needs itself": step("a", needs=["a"]),
     "a: ${steps.b.y} refers to b, which does not exist": step("a", args={"x": "${steps.b.y}"}),
-    "a: ${steps.a.y} refers to a step that does not run before it: add a to its needs": step(
-        "a", args={"x": "${steps.a.y}"}
-    ),
-    "a: ${steps.b.y} refers to a step that does not run before it: add b to its needs": step(
-        "a", args={"x": ["in ${steps.b.y}"]}
-    )
+    "a: ${steps.a.y} refers to the result of its own step": step("a", args={"x": "${steps.a.y}"}),
+    "a: ${steps.a.y} refers to the result of its own step ": step("a", when="${steps.a.y} == 1"),
+    "a: ${steps.o.y} refers to the result of its own step": step("a", save_as="o", args={"x": "${steps.o.y}"}),
+    "a: ${steps.b.y} refers to a step that runs after it: put b above it": step("a", args={"x": ["in ${steps.b.y}"]})
+    + step("m")
     + step("b"),
+    "a: ${steps.b.y} refers to a step that does not run before it: add b to its needs": step(
+        "a", args={"x": "${steps.b.y}"}
+    )
+    + step("b", needs=[]),
+    "a: ${steps.b.y} refers to a step that waits for it: b": step("a", args={"x": "${steps.b.y}"})
+    + step("b", needs=["a"]),
+    "a: ${steps.b.y} refers to a step that waits for it: b always runs at the end": step(
+        "a", args={"x": "${steps.b.y}"}
+    )
+    + step("b", always=True),
     "b: ${steps.a} refers to a step that does not run before it: add a to its needs": ONE
     + step("b", needs=[], when="${steps.a} == 1"),
     "b: ${steps.a} refers to a step that does not run before it: add a to its needs ": ONE
@@ -127,6 +136,9 @@ STEPS = {
     "a: ${needs.u.steps.a} refers to a task that its own task does not need: add u to the task's needs": step(
         "a", args={"x": "${needs.u.steps.a}"}
     ),
+    "a: ${needs.q.x} refers to task q, which does not exist": step("a", args={"x": "${needs.q.x}"}),
+    "a: ${needs.t.x} refers to its own task: write ${steps.ID…}": step("a", args={"x": "${needs.t.x}"}),
+    "a: ${needs.w.x} refers to a task that waits for its own: w": step("a", args={"x": "${needs.w.x}"}),
     "a: ${needs.v.steps.b} refers to b, which does not exist": step("a", args={"x": "${needs.v.steps.b}"}),
     "a: ${needs.v.z} is not a result of a playbook: write ${needs.v.steps.ID…}": step("a", args={"x": "${needs.v.z}"}),
     "a: ${item} is outside a for_each": step("a", args={"x": "${item}"}),
@@ -135,6 +147,7 @@ STEPS = {
     "${task.attempt} or ${task.text}, ${agent.name}, ${workspace}; write $${ for a literal ${)": step(
         "a", args={"x": "${HOME}"}
     ),
+    "a: '${run.id} === 1' is not a condition": step("a", when="${run.id} === 1"),
     "a: '1 == 1' is not a condition": step("a", when="1 == 1"),
     "a: expect.matches is not a valid regular expression: missing ), unterminated subpattern at position 0": ONE
     + '[tasks.steps.expect]\nmatches = "("\n',
@@ -150,10 +163,54 @@ STEPS = {
 def test_problems_of_steps(said: str) -> None:
     eve = '[[agents]]\nname = "eve"\ngrants = ["sh.run"]\n'
     found = problems(
-        AGENT + eve + task("v", step("z")) + task("u", ONE) + task("t", STEPS[said], agent="ada", needs=["v"])
+        AGENT
+        + eve
+        + task("v", step("z"), agent="ada")
+        + task("u", ONE, agent="ada")
+        + task("t", STEPS[said], agent="ada", needs=["v"])
+        + task("w", ONE, agent="ada", needs=["t"])
     )
-    others = ["task v: step z: agent eve has no grant for sh.any", "task u: step a: agent eve has no grant for sh.any"]
-    assert found == [*others, f"task t: step {said.strip()}"]
+    assert found == [f"task t: step {said.strip()}"]
+
+
+def test_a_condition_that_is_malformed_and_about_its_own_step_is_reported_as_both() -> None:
+    assert problems(AGENT + task("t", step("a", when="${steps.a.y} === 1"))) == [
+        "task t: step a: '${steps.a.y} === 1' is not a condition",
+        "task t: step a: ${steps.a.y} refers to the result of its own step",
+    ]
+
+
+def test_arguments_are_checked_as_by_the_run_except_for_values_that_are_not_known_yet() -> None:
+    """Those of gates have no references."""
+    whole = {"type": "object", "additionalProperties": {"type": "string"}}
+    schema = {
+        "type": "object",
+        "properties": {"rows": {"type": "integer"}, "env": whole, "mode": {"enum": ["a", "${b}"]}, "call_key": {}},
+        "patternProperties": {"^x-": {"type": "integer"}},
+        "additionalProperties": False,
+        "required": ["rows", "call_key"],
+    }
+    tools = {"sh.new": ToolInfo("sh", "new", input_schema=schema)}
+
+    def found(args: str, gate: str = "{ rows = 1 }") -> list[str]:
+        steps = f'[[tasks.steps]]\nid = "s"\ntool = "sh.new"\nargs = {args}\n'
+        return problems(AGENT + task("t", steps) + f'[[tasks.gates]]\ntool = "sh.new"\nargs = {gate}\n', tools)
+
+    for right in ('{ rows = "${item.n}", env = { A = "$${x" } }', '{ rows = 1, x-a = "${run.id}", mode = "$${b}" }'):
+        assert [one for one in found(right) if "${item" not in one] == []
+    where = "task t: step s: sh.new: $"
+    assert found('{ rows = "many", env = { A = 1, B = "${run.id}", C = [2] } }') == [
+        f"{where}.env.A: must be string",
+        f"{where}.env.C: must be string",
+        f"{where}.rows: must be integer",
+    ]
+    assert found('{ mode = "c", y-a = 1, x-a = "b" }') == [
+        "task t: step s: sh.new needs rows",
+        f'{where}.mode: must be one of ["a", "${{b}}"]',
+        f"{where}: has no 'y-a'",
+        f"{where}['x-a']: must be integer",
+    ]
+    assert found("{ rows = 1 }", '{ rows = "${run.id}" }') == ["task t: gate 1: sh.new: $.rows: must be integer"]
 
 
 REVIEWS = {
@@ -166,6 +223,12 @@ REVIEWS = {
     ),
     "review: step look: ${steps.s.x} refers to": (
         'by = ["bob"]\n[[tasks.review.steps]]\nid = "look"\ntool = "sh.any"\nargs = { a = "${steps.s.x}" }\n'
+    ),
+    "review: step look: ${needs.t.x} refers to a task: reviews have no needs": (
+        'by = ["bob"]\n[[tasks.review.steps]]\nid = "look"\ntool = "sh.any"\nargs = { a = "${needs.t.x}" }\n'
+    ),
+    "review: step o is the name of 2 results: change an id or save_as": (
+        'by = ["bob"]\n[[tasks.review.steps]]\nid = "o"\nsave_as = "o"\ntool = "sh.any"\n'
     ),
 }
 

@@ -154,7 +154,18 @@ def test_alone_nothing_does_not_hold(blank: object) -> None:
     assert holds("${item}", {"item": blank}) is False
 
 
-@pytest.mark.parametrize("text", ["x == 1", "${item} = 1", "${item} == 1 and 2 == ${x", "not ${item}", "${item} > 1"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "x == 1",
+        "${item} = 1",
+        "${item} == 1 and 2 == ${x",
+        "not ${item}",
+        "${item} > 1",
+        "${item} === 1",
+        "${item} !== 1",
+    ],
+)
 def test_what_is_no_condition_is_refused(text: str) -> None:
     with pytest.raises(PlanInvalid):
         holds(text, KNOWN)

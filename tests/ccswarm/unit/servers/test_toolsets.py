@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from agentwire import plugins
+from ccswarm.plan.schemas import Schema
 from ccswarm.servers.mcp.handlers import KIND, TOOLSETS
-from ccswarm.toolbox.schemas import Schema
 
 
 def test_each_folder_with_a_plugin_is_offered_after_the_swarms_own() -> None:

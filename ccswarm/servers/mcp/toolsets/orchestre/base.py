@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 
+from ccswarm.plan.schemas import Schema
 from ccswarm.servers.mcp.toolsets.base import Facts, Given
 from ccswarm.servers.mcp.workbench import Workbench
-from ccswarm.toolbox.schemas import Schema
 
 Work = Callable[[Workbench, Given], Awaitable[Given]]
 

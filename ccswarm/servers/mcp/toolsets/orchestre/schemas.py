@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from ccswarm.plan.schemas import Schema
 from ccswarm.servers.mcp.toolsets.orchestre.plan_toml import problems_of
 from ccswarm.servers.mcp.toolsets.orchestre.rules import FACTORS
-from ccswarm.toolbox.schemas import Schema
 
 Facts = dict[str, Any]
 

@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ccswarm.models import RunStatus
+from ccswarm.plan.schemas import Schema
 from ccswarm.servers.mcp.toolsets.base import Facts
-from ccswarm.toolbox.schemas import Schema
 
 LONGEST_WAIT = 45
 MOST_EVENTS = 200

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ccswarm.toolbox.schemas import Schema
+from ccswarm.plan.schemas import UNKNOWN, Schema
 
 SECRET = "swordfish"
 DRAFT_7 = "http://json-schema.org/draft-07/schema#"
@@ -155,3 +155,27 @@ def test_expressions_only_the_server_knows_are_left_to_it() -> None:
 def test_many_problems_are_counted() -> None:
     said = problem({"additionalProperties": {"type": "null"}}, **{f"n{number:03}": 1 for number in range(50)})
     assert said.endswith("$.n019: must be null; and 30 more")
+
+
+ONE_OF = {"oneOf": [{"properties": {"a": {"type": kind}}, "required": ["a", "b"]} for kind in ("string", "integer")]}
+
+
+@pytest.mark.parametrize(
+    ("schema", "value", "found"),
+    [
+        ({"type": "integer"}, UNKNOWN, []),
+        ({"not": {"properties": {"a": {"type": "string"}}}}, {"a": UNKNOWN}, []),
+        ({"if": {"properties": {"a": {"const": 1}}}, "then": False}, {"a": UNKNOWN}, []),
+        ({"enum": [{"a": 1}]}, {"a": UNKNOWN}, []),
+        ({"uniqueItems": True}, [UNKNOWN, UNKNOWN], []),
+        ({"contains": {"type": "string"}, "maxContains": 1}, [UNKNOWN, "x"], []),
+        (ONE_OF, {"a": UNKNOWN, "b": 1}, []),
+        (ONE_OF, {"a": UNKNOWN}, ["$.x: matches none of these: $.x: 'b' is a required property"]),
+        ({"items": {"type": "string"}}, [UNKNOWN, 1], ["$.x[1]: must be string"]),
+        (False, UNKNOWN, ["$: nothing is allowed here"]),
+    ],
+)
+def test_only_what_is_wrong_whatever_the_unknown_values_are_is_a_problem(
+    schema: Any, value: Any, found: list[str]
+) -> None:
+    assert Schema(of(x=schema)).problems({"x": value}, partial=True) == found

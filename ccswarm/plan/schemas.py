@@ -19,10 +19,19 @@ MOST_PROBLEMS = 20
 MOST_STEPS = 10_000
 """The number of keywords evaluated in one check at most, 0.05 to 0.5 s: a few lines of schema can require billions."""
 
+UNKNOWN: Any = object()
+"""Stands in arguments for a value that is not known yet. It, and what depends on it, counts as valid."""
+
 _SHOWN_CHARS = 120
 _MESSAGE_CHARS = 4000
 _NAMES_ONLY = frozenset({"required", "additionalProperties", "unevaluatedProperties", "dependentRequired"})
 """Keywords whose messages contain names of properties, and no values."""
+
+_UNDECIDED = frozenset({"not", "disallow", "if", "enum", "const", "contains", "uniqueItems"}) | {
+    "unevaluatedItems",
+    "unevaluatedProperties",
+}
+"""Keywords by which an object or a list may be valid or not depending on one value in it."""
 
 Keyword = Callable[..., Iterator[ValidationError] | None]
 
@@ -38,6 +47,7 @@ class Schema:
     def __init__(self, schema: Mapping[str, Any]) -> None:
         self.unusable = ""
         self._steps = 0
+        self._partial = False
         try:
             draft: Any = validator_for(schema, default=Draft202012Validator)
             draft.check_schema(schema, format_checker=None)
@@ -45,39 +55,60 @@ class Schema:
             ours = {name: keyword for name, keyword in _SAFE.items() if name in known}
             if "patternProperties" in (text := json.dumps(schema)) and '"unevaluated' in text:
                 ours |= {"unevaluatedProperties": _unchecked, "unevaluatedItems": _unchecked}
-            keywords = {name: self._counted(keyword) for name, keyword in {**known, **ours}.items()}
+            keywords = {name: self._counted(name, keyword, known) for name, keyword in {**known, **ours}.items()}
             self._validator: Any = cast("Any", extend(draft, keywords))(schema, registry=REGISTRY)
         except Exception as error:  # anything may be wrong with a foreign schema
             self._fail(error)
 
     def problem(self, arguments: Mapping[str, Any]) -> str:
         """Return what is wrong with ``arguments``, with positions and none of the values; ``""`` if nothing is."""
+        return "; ".join(self.problems(arguments))[:_MESSAGE_CHARS]
+
+    def problems(self, arguments: Mapping[str, Any], *, partial: bool = False) -> list[str]:
+        """Return the same as a list. If ``partial``, some values may be ``UNKNOWN``."""
         if self.unusable:
-            return ""
-        self._steps = 0
+            return []
+        self._steps, self._partial = 0, partial
         try:
             found = sorted({_describe(error) for error in self._validator.iter_errors(dict(arguments))})
         except _TooManySteps:
-            return ""
+            return []
         except Exception as error:  # references that lead nowhere, or in circles
             self._fail(error)
-            return ""
+            return []
         if len(found) > MOST_PROBLEMS:
             found[MOST_PROBLEMS:] = [f"and {len(found) - MOST_PROBLEMS} more"]
-        return "; ".join(found)[:_MESSAGE_CHARS]
+        return found
 
     def _fail(self, error: Exception) -> None:
         words = str(getattr(error, "message", "") or error)[:_SHOWN_CHARS]
         self.unusable = f"its input schema cannot be used ({type(error).__name__}: {words}): arguments are not checked"
 
-    def _counted(self, keyword: Keyword) -> Keyword:
-        def counted(*given: Any) -> Iterator[ValidationError] | None:
+    def _counted(self, name: str, keyword: Keyword, known: Mapping[str, Keyword]) -> Keyword:
+        def counted(validator: Any, value: Any, instance: Any, schema: Any) -> Iterator[ValidationError] | None:
             self._steps += 1
             if self._steps > MOST_STEPS:
                 raise _TooManySteps
-            return keyword(*given)
+            chosen = keyword
+            if self._partial and (name in _UNDECIDED or name == "oneOf") and _has_unknown(instance):
+                if name != "oneOf":
+                    return None
+                chosen = known["anyOf"]  # which of them match may change, and not that none does
+            return None if instance is UNKNOWN else chosen(validator, value, instance, schema)
 
         return counted
+
+
+def _has_unknown(value: Any) -> bool:
+    if isinstance(value, Mapping):
+        return any(map(_has_unknown, cast("Mapping[str, Any]", value).values()))
+    return any(map(_has_unknown, cast("list[Any]", value))) if isinstance(value, list) else value is UNKNOWN
+
+
+@lru_cache(maxsize=64)
+def compiled(schema: str) -> Schema:
+    """Return the Schema of this JSON text."""
+    return Schema(json.loads(schema))
 
 
 def _describe(error: Any) -> str:
