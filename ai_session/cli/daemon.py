@@ -64,7 +64,9 @@ def stop(
             end(client, sessions_too=not keep)
             break
     else:
-        raise DaemonUnavailable("new daemons end as soon as they have started", suggestion="see: ai-session daemon run")
+        raise DaemonUnavailable(
+            "new daemons end as soon as they have started", suggestion="ai-session daemon run shows why"
+        )
     show_stopped(names, as_json)
 
 
