@@ -12,7 +12,7 @@ from agentwire.cli.output import EXIT_ERROR, confirm, leave, remark, say, show_f
 from agentwire.counts import counted
 from ai_session import __version__
 from ai_session.cli.sessions import sessions
-from ai_session.client.connection import ControlClient, connect, connect_running, has_ended
+from ai_session.client.connection import ControlClient, connect, connect_running, error_from, has_ended
 from ai_session.errors import AiSessionError, DaemonUnavailable
 
 app = Group("The process that serves every client of this user.")
@@ -51,6 +51,7 @@ def stop(
 ) -> None:
     """End the daemon and every session with all its processes; asks first on a terminal."""
     names: list[str] = []
+    problem: AiSessionError | None = None
     for _ in range(MOST_TRIES):
         # Sessions that an earlier daemon left are ended, too, which only a daemon can do.
         client = connect() if not keep and has_stored_sessions() else connect_running()
@@ -58,15 +59,18 @@ def stop(
             break
         with client, unless_ended(client):
             if not keep:
-                names = listed(client)
+                names, problem = listed(client)
                 if names and not yes and not confirm(f"End {counted(len(names), 'session')}: {', '.join(names)}?"):
                     leave(EXIT_ERROR)
-            end(client, sessions_too=not keep)
+            end(client, sessions_too=not keep and problem is None)
             break
     else:
         raise DaemonUnavailable(
             "new daemons end as soon as they have started", suggestion="ai-session daemon run shows why"
         )
+    if problem is not None and has_stored_sessions():
+        message = f"the daemon has ended, but not its sessions: {problem.message}"
+        raise error_from({"code": problem.code, "message": message, "suggestion": problem.suggestion})
     show_stopped(names, as_json)
 
 
@@ -90,14 +94,15 @@ def unless_ended(client: ControlClient) -> Generator[None]:
             raise
 
 
-def listed(client: ControlClient) -> list[str]:
-    """Return the names of the sessions; none if the daemon's configuration is wrong: it can be ended even so."""
+def listed(client: ControlClient) -> tuple[list[str], AiSessionError | None]:
+    """Return the names of the sessions, and why they are unknown, as with a wrong configuration. The daemon can be
+    ended even so, but not the sessions. Raises DaemonUnavailable."""
     try:
-        return [row["name"] for row in sessions(client)]
+        return [row["name"] for row in sessions(client)], None
     except DaemonUnavailable:
         raise
-    except AiSessionError:
-        return []
+    except AiSessionError as problem:
+        return [], problem
 
 
 def show_status(client: ControlClient, as_json: bool) -> None:

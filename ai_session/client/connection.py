@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 import os
+import select
 import socket
 import struct
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import suppress
+from contextlib import closing, suppress
 from functools import partial
 from pathlib import Path
 from types import TracebackType
@@ -267,14 +268,18 @@ def wait_until_ended(pid: int) -> None:
 
 
 def has_ended(pid: int) -> bool:
-    """Wait until the process has ended, for a limited time, and report whether it has; True where that is unknown."""
-    with suppress(AttributeError, OSError):
-        process = os.pidfd_open(pid)
-        try:
-            return bool(readable([process], END_SECONDS))
-        finally:
-            os.close(process)
-    return True
+    """Wait until the process has ended, for a limited time, and report whether it has."""
+    with suppress(OSError):
+        if sys.platform == "linux":
+            process = os.pidfd_open(pid)
+            try:
+                return bool(readable([process], END_SECONDS))
+            finally:
+                os.close(process)
+        with closing(select.kqueue()) as queue:
+            event = select.kevent(pid, select.KQ_FILTER_PROC, select.KQ_EV_ADD, select.KQ_NOTE_EXIT)
+            return bool(queue.control([event], 1, END_SECONDS))
+    return True  # there is no such process
 
 
 def _sessions_left() -> bool:

@@ -152,7 +152,7 @@ async def create_session(context: Context, arguments: CreateSession) -> ToolResu
             name=arguments.name,
             client_env=context.principal.env,
             env=arguments.env,
-            shell=arguments.shell,
+            shell=_shell(context, arguments),
             backend=arguments.backend,
             working_directory=start.directory if start else "",
             rows=arguments.rows,
@@ -182,11 +182,18 @@ def _ignored(spec: SessionSpec, directory: str, arguments: CreateSession) -> str
     return f"{' and '.join(names)} {verb} ignored: the session goes on as it was" if names else ""
 
 
+def _shell(context: Context, arguments: CreateSession) -> str:
+    """Return the name or the absolute path of the shell; a relative path counts from the client's directory."""
+    if not os.path.dirname(arguments.shell):
+        return arguments.shell
+    return os.path.join(context.principal.working_directory, os.path.expanduser(arguments.shell))
+
+
 def _require_as_asked(spec: SessionSpec, context: Context, arguments: CreateSession) -> None:
     """Raise SessionExists if what would be started again is not what was asked for."""
-    shell, has_shell = os.path.basename(arguments.shell), os.path.basename(spec.shell)
-    if shell != arguments.shell:
-        shell, has_shell = os.path.realpath(arguments.shell), os.path.realpath(spec.shell)
+    shell, has_shell = arguments.shell, os.path.basename(spec.shell)
+    if os.path.dirname(shell):
+        shell, has_shell = os.path.realpath(_shell(context, arguments)), os.path.realpath(spec.shell)
     has = {
         "profile": (context.profile, spec.profile.name),
         "shell": (shell, has_shell),

@@ -149,6 +149,27 @@ def test_stop_asks_on_a_terminal(cli: CommandLine) -> None:
     assert cli.out("ls") == ""
 
 
+def test_stop_fails_if_it_cannot_end_the_sessions(cli: CommandLine) -> None:
+    """A daemon whose configuration is wrong adopts none."""
+    cli.run("new", "main")
+    cli.run("daemon", "stop", "--keep-sessions")
+    settings = cli.home / ".config/ai-session/config.toml"
+    before = settings.read_text()
+    settings.write_text("[session]\nrwos = 31\n")
+    person = cli.spawn("daemon", "stop")
+    person.expect_exact("error: the daemon has ended, but not its sessions: session.rwos: is not a setting")
+    person.expect_exact("hint: did you mean session.rows?")
+    person.expect(pexpect.EOF)
+    assert person.wait() == 1
+    failed = json.loads(cli.run("daemon", "stop", "--yes", "--json", code=1).stdout)
+    assert failed["error"]["code"] == "config_invalid"
+    cli.run("daemon", "status", code=4)
+    cli.run("daemon", "stop", "--keep-sessions")
+    settings.write_text(before)
+    assert [row["name"] for row in cli.json("ls")] == ["main"]
+    assert json.loads(cli.out("daemon", "stop", "--json"))["ended"] == ["main"]
+
+
 def test_tables_for_people_have_headings_and_no_control_characters_of_others(cli: CommandLine) -> None:
     cli.run("new", "main")
     cli.run("exec", "-t", "0.2", "main", "sleep 60 # \x1b]0;evil\x07", code=124)
