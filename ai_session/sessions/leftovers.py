@@ -85,8 +85,9 @@ class Leftovers:
             self._first.send_signal(signal.SIGKILL)
             await _within(KILL_SECONDS, self._first.ended())
             if processes.alive(self._root, self._root_started):
-                # It ends with the box, unless it was stopped.
+                # It ends after the box, unless it was stopped.
                 box_processes.kill((self._root,))
+                await _within(KILL_SECONDS, process_ended(self._root))
 
 
 class Looks:
