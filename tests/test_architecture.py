@@ -59,6 +59,7 @@ STANDARD_LIBRARY_ONLY = {
     "system.program_path",
     "system.protected_names",
     "system.readable",
+    "system.runtime_directory",
 }
 
 

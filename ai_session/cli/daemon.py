@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Generator
 from contextlib import contextmanager
 from typing import Annotated, Any
@@ -12,8 +11,8 @@ from agentwire.cli.output import EXIT_ERROR, confirm, leave, remark, say, show_f
 from agentwire.counts import counted
 from ai_session import __version__
 from ai_session.cli.sessions import sessions
-from ai_session.client.connection import ControlClient, connect, connect_running, error_from, has_ended
-from ai_session.errors import AiSessionError, DaemonUnavailable
+from ai_session.client.connection import ControlClient, connect, connect_running, error_from, has_ended, sessions_left
+from ai_session.errors import AiSessionError, DaemonUnavailable, SessionExists
 
 app = Group("The process that serves every client of this user.")
 
@@ -53,25 +52,26 @@ def stop(
     names: list[str] = []
     problem: AiSessionError | None = None
     for _ in range(MOST_TRIES):
-        # Sessions that an earlier daemon left are ended, too, which only a daemon can do.
-        client = connect() if not keep and has_stored_sessions() else connect_running()
+        client = connect_running()
+        if client is None and not keep and sessions_left():
+            # Sessions that an earlier daemon left are ended, too, which only a daemon can do.
+            client = connect()
         if client is None:
             break
         with client, unless_ended(client):
             if not keep:
-                names, problem = listed(client)
-                if names and not yes and not confirm(f"End {counted(len(names), 'session')}: {', '.join(names)}?"):
-                    leave(EXIT_ERROR)
-            end(client, sessions_too=not keep and problem is None)
+                names, problem = ended_with(client, yes)
+            if keep or problem is not None:
+                end(client)
             break
     else:
         raise DaemonUnavailable(
             "new daemons end as soon as they have started", suggestion="ai-session daemon run shows why"
         )
-    if problem is not None and has_stored_sessions():
+    if problem is not None and sessions_left():
         message = f"the daemon has ended, but not its sessions: {problem.message}"
         raise error_from({"code": problem.code, "message": message, "suggestion": problem.suggestion})
-    show_stopped(names, as_json)
+    show_stopped(names, as_json, kept=keep and sessions_left())
 
 
 @app.command()
@@ -79,7 +79,7 @@ def restart(as_json: Json = False) -> None:
     """End the daemon and start this version's; sessions keep running."""
     if client := connect_running():
         with client, unless_ended(client):
-            end(client, sessions_too=False)
+            end(client)
     with connect() as client:
         show_status(client, as_json)
 
@@ -94,15 +94,27 @@ def unless_ended(client: ControlClient) -> Generator[None]:
             raise
 
 
-def listed(client: ControlClient) -> tuple[list[str], AiSessionError | None]:
-    """Return the names of the sessions, and why they are unknown, as with a wrong configuration. The daemon can be
-    ended even so, but not the sessions. Raises DaemonUnavailable."""
-    try:
-        return [row["name"] for row in sessions(client)], None
-    except DaemonUnavailable:
-        raise
-    except AiSessionError as problem:
-        return [], problem
+def ended_with(client: ControlClient, yes: bool) -> tuple[list[str], AiSessionError | None]:
+    """End the daemon and its sessions, all of which a person was asked about, and return their names.
+
+    If the sessions are unknown, as with a wrong configuration, nothing is ended and the reason returned. Raises
+    DaemonUnavailable.
+    """
+    while True:
+        try:
+            rows = sessions(client)
+        except DaemonUnavailable:
+            raise
+        except AiSessionError as problem:
+            return [], problem
+        names = [row["name"] for row in rows]
+        if names and not yes and not confirm(f"End {counted(len(names), 'session')}: {', '.join(names)}?"):
+            remark("nothing was ended")
+            leave(EXIT_ERROR)
+        try:
+            return end(client, sessions=True, asked=None if yes else [row["session_id"] for row in rows]), None
+        except SessionExists as problem:
+            remark(problem.message)
 
 
 def show_status(client: ControlClient, as_json: bool) -> None:
@@ -116,29 +128,25 @@ def show_status(client: ControlClient, as_json: bool) -> None:
         say(f"Its version differs from this one ({__version__}): ai-session daemon restart")
 
 
-def show_stopped(names: list[str], as_json: bool) -> None:
-    """Print what ``stop`` ended."""
+def show_stopped(names: list[str], as_json: bool, *, kept: bool) -> None:
+    """Print what ``stop`` ended. ``kept``: sessions keep running."""
     if as_json:
         show_json({"running": False, "ended": names})
+    elif kept:
+        say("The daemon has ended, its sessions keep running: a verb, or an attached terminal, starts the next one.")
     else:
         say(f"The daemon is not running{'; ended: ' + ', '.join(names) if names else ''}.")
 
 
-def end(client: ControlClient, *, sessions_too: bool) -> None:
-    """End the daemon, and wait until its process has ended. Raises DaemonUnavailable if it does not end."""
-    answer = client.request("stop", sessions=sessions_too)
+def end(client: ControlClient, **sessions_too: Any) -> list[str]:
+    """End the daemon, wait until its process has ended, and return the names of the sessions that it ended.
+
+    Raises SessionExists if that would end others than were asked about, DaemonUnavailable if it does not end.
+    """
+    answer = client.request("stop", **sessions_too)
     if "problem" in answer:
         remark(f"warning: its end may be missing from the audit log: {answer['problem']}")
     client.wait_closed()
     if not has_ended(pid := client.hello["pid"]):
         raise DaemonUnavailable(f"the daemon (pid {pid}) has not ended", suggestion="see daemon.log, or kill it")
-
-
-def has_stored_sessions() -> bool:
-    """Report whether a runtime directory contains sessions."""
-    from ai_session.config import config
-
-    return any(
-        next(directory.glob("sessions/*/spec.json"), None)
-        for directory in config.runtime_directories(config.home_directory(), os.getuid())
-    )
+    return answer.get("ended", [])

@@ -93,7 +93,7 @@ class ControlClient:
             from ai_session.client.resume import READ_ONLY
 
             if tool not in READ_ONLY:
-                stopped = has_ended(self.hello.get("pid", 0)) and not _sessions_left()
+                stopped = has_ended(self.hello.get("pid", 0)) and not sessions_left()
                 rest = "was stopped, and its sessions ended" if stopped else "ended; ai-session ls shows what runs"
                 error.suggestion = f"whether {tool} took effect is unknown: the daemon {rest}"
                 raise
@@ -263,7 +263,7 @@ def wait_until_ended(pid: int) -> None:
     Raises DaemonUnavailable if it was stopped and its sessions ended.
     """
     has_ended(pid)
-    if not _sessions_left():
+    if not sessions_left():
         raise DaemonUnavailable("the daemon was stopped, and its sessions ended", suggestion="ai-session new opens one")
 
 
@@ -282,8 +282,12 @@ def has_ended(pid: int) -> bool:
     return True  # there is no such process
 
 
-def _sessions_left() -> bool:
-    return any(next(Path(directory).glob("sessions/*/spec.json"), None) for directory in relay.directories())
+def sessions_left() -> bool:
+    """Report whether there may be sessions that a daemon runs or has left."""
+    try:
+        return any(next(Path(directory).glob("sessions/*/spec.json"), None) for directory in relay.directories())
+    except OSError:
+        return True
 
 
 def _disconnected(why: str) -> DaemonUnavailable:

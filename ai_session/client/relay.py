@@ -12,7 +12,6 @@ import os
 import select
 import signal
 import socket
-import stat
 import sys
 from collections.abc import Generator, Iterator, Mapping
 from functools import partial
@@ -20,12 +19,10 @@ from typing import Any, NoReturn
 
 from agentwire.system import inherited_signals
 from ai_session import __version__
+from ai_session.system import runtime_directory
 
 PROTOCOL = (1, 2)
 """The oldest and the newest protocol of the socket that this version supports; mere additions do not change it."""
-
-SOCKET_PATH_LIMIT = 100
-"""Bytes; the same limit as config.runtime_directories, so that every process finds the same socket."""
 
 MOST_TRIES = 5
 """How often in a row a daemon may end before it has answered, as when one is killed while it starts."""
@@ -134,7 +131,7 @@ def connect(role: str, *, start: bool = True, more: str = "") -> socket.socket:
         if answer.startswith(b'{"ai_session":1,"version":"%b",' % __version__.encode()):
             return link
         try:
-            facts = _parse(answer)
+            facts = _parse(answer, link.getpeername())
             outdated = start and facts.get("idle") and not replaced and _older(str(facts.get("version")), __version__)
             if not outdated:
                 _check_protocol(facts)
@@ -227,20 +224,8 @@ class _Flow:
 
 
 def directories() -> Iterator[str]:
-    """Yield where the socket may be, best first, derived from HOME and uid alone (like config.runtime_directories)."""
-    home = os.environ.get("HOME") or _home_of_user()
-    state = os.path.join(home, ".local/state/ai-session")
-    if len(os.fsencode(os.path.join(state, "sock"))) <= SOCKET_PATH_LIMIT:
-        yield state
-    from hashlib import sha256  # 2 ms, saved by a usable state directory
-
-    yield f"/tmp/ai-session-{os.getuid()}-{sha256(os.fsencode(home)).hexdigest()[:8]}"
-
-
-def _home_of_user() -> str:
-    from pwd import getpwuid
-
-    return getpwuid(os.getuid()).pw_dir
+    """Yield where the socket may be, best first."""
+    yield from runtime_directory.candidates(runtime_directory.home(os.environ), os.getuid())
 
 
 def _writable(fd: int) -> bool:
@@ -250,10 +235,9 @@ def _writable(fd: int) -> bool:
 
 
 def _dial_any() -> socket.socket | None:
-    for directory in directories():
-        if os.path.lexists(directory):
-            _check_private(directory)
-            if link := _dial(directory):
+    with _usable():
+        for directory in directories():
+            if runtime_directory.is_private(directory, os.getuid()) and (link := _dial(directory)):
                 return link
     return None
 
@@ -268,27 +252,12 @@ def _dial(directory: str) -> socket.socket | None:
     return link
 
 
-def _check_private(directory: str) -> None:
-    """Refuse a directory of another user, or open to others: its socket might only pretend to be the daemon's."""
-    found = os.lstat(directory)
-    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid() or stat.S_IMODE(found.st_mode) & 0o077:
-        raise Unreachable(
-            f"{directory} is not a private directory (mode {stat.filemode(found.st_mode)}, uid {found.st_uid})",
-            f"check who made it, then remove it or: chmod 700 {directory}",
-            "runtime_directory_unsafe",
-        )
-
-
-def _usable_directory() -> str:
-    for directory in directories():
-        with contextlib.suppress(OSError):
-            os.makedirs(os.path.dirname(directory), exist_ok=True)
-            os.mkdir(directory, 0o700)
-        if os.path.lexists(directory):
-            _check_private(directory)
-            if os.access(directory, os.W_OK | os.X_OK):
-                return directory
-    raise Unreachable("no runtime directory can be created", "set HOME to a directory you can write to")
+@contextlib.contextmanager
+def _usable() -> Generator[None]:
+    try:
+        yield
+    except runtime_directory.Unusable as error:
+        raise Unreachable(error.message, error.suggestion, "runtime_directory_unsafe") from None
 
 
 def _greet(link: socket.socket, role: str, more: str = "") -> bytes:
@@ -298,7 +267,7 @@ def _greet(link: socket.socket, role: str, more: str = "") -> bytes:
         link.sendall(_hello(role, more))
         answer = link.recv(READ_BYTES, socket.MSG_PEEK)
     except TimeoutError:
-        raise Unreachable(f"the daemon does not answer within {HELLO_SECONDS:g} s", _last_log_line()) from None
+        raise Unreachable(f"the daemon does not answer within {HELLO_SECONDS:g} s", _way_to_end_it()) from None
     except OSError:
         return b""
     link.settimeout(None)
@@ -322,17 +291,33 @@ def _quoted(text: str) -> str:
     return f'"{text.translate(ESCAPES)}"'
 
 
-def _parse(answer: bytes) -> Mapping[str, Any]:
+def _parse(answer: bytes, path: str) -> Mapping[str, Any]:
     import json
 
     try:
         facts = json.loads(answer)
         error = facts.get("error")
     except (ValueError, AttributeError):
-        raise Unreachable("the socket does not belong to a daemon", f"its answer was {answer[:60]!r}") from None
+        raise Unreachable(
+            f"what listens at {path} is not a daemon, it answered {answer[:60]!r}",
+            "end that program, or remove the socket",
+        ) from None
     if error:
         raise Unreachable(str(error.get("message")), str(error.get("suggestion")), str(error.get("code")))
     return facts
+
+
+def write_pid(lock: int) -> None:
+    """Write this process's id, the daemon's, into the file that it keeps locked."""
+    os.ftruncate(lock, 0)
+    os.pwrite(lock, b"%d\n" % os.getpid(), 0)
+
+
+def _way_to_end_it() -> str:
+    for directory in directories():
+        with contextlib.suppress(OSError, ValueError), open(os.path.join(directory, "lock"), "rb") as lock:
+            return f"kill -9 {int(lock.read(20))} ends it, sessions keep running; {_last_log_line()}"
+    return _last_log_line()
 
 
 def _last_log_line() -> str:
@@ -342,7 +327,7 @@ def _last_log_line() -> str:
             log.seek(max(0, os.fstat(log.fileno()).st_size - 2000))
             if lines := log.read().decode(errors="replace").split("\n")[:-1]:
                 return f"the last line of {path} is: {lines[-1]}"
-    return "its log is empty"
+    return "its log is empty; ai-session doctor looks for the cause"
 
 
 def _end_idle_daemon() -> None:
@@ -363,7 +348,8 @@ def _start() -> socket.socket | None:
     connect before it runs, and there is never a second one. This waits for a daemon that is ending: its lock ends with
     it.
     """
-    directory = _usable_directory()
+    with _usable():
+        directory = runtime_directory.usable(runtime_directory.home(os.environ), os.getuid())
     turn = os.open(directory, os.O_RDONLY)
     lock = os.open(os.path.join(directory, "lock"), os.O_RDWR | os.O_CREAT, 0o600)
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
@@ -434,11 +420,14 @@ def _become_daemon(directory: str, listener: int, lock: int) -> None:
         if int(name) >= len(inherited):
             with contextlib.suppress(OSError):
                 os.close(int(name))
+    write_pid(4)
     inherited_signals.reset()
     passed = {n for n in os.environ if n in PASSED_NAMES or n.startswith(PASSED_PREFIXES)}
     env = {n: os.environ[n] for n in passed.difference(REMOVED)} | ADDED
     if "PYTHONPATH" in env:
         env["PYTHONPATH"] = os.pathsep.join(os.path.abspath(part) for part in env["PYTHONPATH"].split(os.pathsep))
+    if env.get("AI_SESSION_CONFIG"):
+        env["AI_SESSION_CONFIG"] = os.path.abspath(env["AI_SESSION_CONFIG"])
     os.chdir("/")
     # -P: the client's directory must not decide what `import json` means.
     os.execve(sys.executable, [sys.executable, "-P", "-m", "ai_session", "daemon", "run", "--handed", directory], env)

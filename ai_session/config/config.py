@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
-import pwd
 import re
-import stat
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -18,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from agentwire.system import program_path
 from agentwire.validation import requirement
 from ai_session.errors import ConfigInvalid, RuntimeDirectoryUnsafe
+from ai_session.system import runtime_directory as runtime
 
 if TYPE_CHECKING:
     from pydantic import ValidationError
@@ -26,9 +24,6 @@ if TYPE_CHECKING:
 
 PREFIX = "AI_SESSION_"
 BARE_KEY = re.compile(r"[A-Za-z0-9_-]+\Z")
-SOCKET_PATH_LIMIT = 100
-"""Bytes; sun_path has 107, and the longest name of another socket in the directory is 6 bytes longer than ``sock``."""
-
 BOX_WRITABLE = "box-writable.jsonl"
 """The file in the runtime directory in which gate/written.py records where boxes may write."""
 
@@ -155,11 +150,7 @@ def read_toml(text: str) -> dict[str, Any]:
 
 def home_directory(environ: Mapping[str, str] | None = None) -> Path:
     """Return HOME, or the directory in the password database if a client passes none."""
-    environ = os.environ if environ is None else environ
-    try:
-        return Path(environ.get("HOME") or pwd.getpwuid(os.getuid()).pw_dir)
-    except KeyError:  # a user of a container without an entry
-        return Path("/")
+    return Path(runtime.home(os.environ if environ is None else environ))
 
 
 def default_path(environ: Mapping[str, str] | None = None) -> Path:
@@ -291,10 +282,7 @@ def _config_invalid(error: ValidationError, origins: Mapping[str, str]) -> Confi
 
 def runtime_directories(home: Path, uid: int) -> list[Path]:
     """Return where the daemon's socket may be, best first. HOME and uid alone decide, so that every client agrees."""
-    state = home / ".local/state/ai-session"
-    digest = hashlib.sha256(os.fsencode(home)).hexdigest()[:8]
-    fallback = Path("/tmp") / f"ai-session-{uid}-{digest}"
-    return [state, fallback] if len(os.fsencode(state / "sock")) <= SOCKET_PATH_LIMIT else [fallback]
+    return [Path(directory) for directory in runtime.candidates(str(home), uid)]
 
 
 def runtime_directory(home: Path, uid: int) -> Path:
@@ -302,40 +290,7 @@ def runtime_directory(home: Path, uid: int) -> Path:
 
     Raises RuntimeDirectoryUnsafe if one exists that is not a private directory of ``uid``, or if none can be created.
     """
-    reasons: list[str] = []
-    for directory in runtime_directories(home, uid):
-        try:
-            directory.parent.mkdir(parents=True, exist_ok=True)
-            directory.mkdir(mode=0o700, exist_ok=True)
-        except OSError as error:
-            if not directory.is_dir() and (directory.is_symlink() or directory.exists()):
-                raise _unsafe(directory, "is not a directory") from None
-            if not directory.is_dir():
-                reasons.append(f"{directory}: {error.strerror}")
-                continue
-        check_private(directory, uid)
-        if os.access(directory, os.W_OK | os.X_OK):
-            return directory
-        reasons.append(f"{directory}: not writable")
-    raise RuntimeDirectoryUnsafe(
-        f"no runtime directory can be created ({'; '.join(reasons)})",
-        suggestion="give the daemon a HOME it can write to",
-    )
-
-
-def check_private(directory: Path, uid: int) -> None:
-    """Raise RuntimeDirectoryUnsafe unless ``directory`` is a real directory of ``uid`` without access for others."""
-    info = directory.lstat()
-    if not stat.S_ISDIR(info.st_mode):
-        raise _unsafe(directory, "is not a directory")
-    if info.st_uid != uid:
-        raise _unsafe(directory, f"belongs to uid {info.st_uid}, not {uid}")
-    if stat.S_IMODE(info.st_mode) & 0o077:
-        raise RuntimeDirectoryUnsafe(
-            f"{directory} is open to others (mode {stat.S_IMODE(info.st_mode):04o})",
-            suggestion=f"chmod 700 {directory}",
-        )
-
-
-def _unsafe(directory: Path, why: str) -> RuntimeDirectoryUnsafe:
-    return RuntimeDirectoryUnsafe(f"{directory} {why}", suggestion=f"check who made {directory}, then remove it")
+    try:
+        return Path(runtime.usable(str(home), uid))
+    except runtime.Unusable as error:
+        raise RuntimeDirectoryUnsafe(error.message, suggestion=error.suggestion) from None

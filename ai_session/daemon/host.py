@@ -19,7 +19,7 @@ import struct
 import sys
 import threading
 import time
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Collection, Coroutine
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -29,7 +29,14 @@ from ai_session import __version__
 from ai_session.client import relay
 from ai_session.client.resume import STOPPED
 from ai_session.daemon import alone
-from ai_session.errors import AiSessionError, ConfigInvalid, DaemonUnavailable, Incompatible, InvalidArguments
+from ai_session.errors import (
+    AiSessionError,
+    ConfigInvalid,
+    DaemonUnavailable,
+    Incompatible,
+    InvalidArguments,
+    SessionExists,
+)
 from ai_session.gate.consent import ancestry
 from ai_session.models import Principal
 from ai_session.servers.base import Connection, Server
@@ -139,10 +146,18 @@ class Daemon:
         """Return the files of the settings in force, as they were when they were read; empty before that."""
         return dict(self.app.read_from) if self.app else {}
 
-    def stop(self, *, sessions: bool) -> None:
-        """Request the end of the process and return immediately. With ``sessions`` it ends them, too."""
+    def stop(self, *, sessions: bool, asked: Collection[str] | None = None) -> list[str]:
+        """Request the end of the process and return immediately. With ``sessions`` it ends them, too.
+
+        Returns the names of those it ends. Raises SessionExists, and ends nothing, if there is one whose id is not
+        among ``asked``.
+        """
+        specs = [session.spec for session in self.app.sessions.all()] if sessions and self.app else []
+        if asked is not None and (others := [spec.name for spec in specs if spec.session_id not in asked]):
+            raise SessionExists(f"{', '.join(others)}: opened meanwhile", suggestion="ai-session ls shows all sessions")
         self._end_sessions = self._end_sessions or sessions
         self._leaving.set()
+        return [spec.name for spec in specs]
 
     async def _start(self) -> None:
         try:
@@ -414,6 +429,7 @@ def listen() -> tuple[Path, socket.socket]:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             raise DaemonUnavailable("a daemon runs already", suggestion="ai-session daemon status") from None
+        relay.write_pid(lock)
         (directory / "sock").unlink(missing_ok=True)
         listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         listener.bind(str(directory / "sock"))

@@ -5,7 +5,7 @@ A server only translates: bytes of one client into calls at the gate, results ba
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -36,8 +36,12 @@ class Host(Protocol):
         """Return the files of the settings in force, as ``config.stamp`` described them; nothing before that."""
         ...
 
-    def stop(self, *, sessions: bool) -> None:
-        """Ask the process to shut down and return at once. With ``sessions`` it ends them, otherwise they stay."""
+    def stop(self, *, sessions: bool, asked: Collection[str] | None = None) -> list[str]:
+        """Ask the process to shut down and return at once. With ``sessions`` it ends them, otherwise they stay.
+
+        Returns the names of those it ends. Raises SessionExists, and ends nothing, if there is one whose id is not
+        among ``asked``.
+        """
         ...
 
 

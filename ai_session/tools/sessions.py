@@ -172,7 +172,7 @@ async def create_session(context: Context, arguments: CreateSession) -> ToolResu
 def _ignored(spec: SessionSpec, directory: str, arguments: CreateSession) -> str:
     """Return a note of what a session that was started again does not take; ``directory`` is the one asked for."""
     asked = {
-        "env": arguments.env,
+        "env": any(spec.env.get(name) != value for name, value in arguments.env.items()),
         "working_directory": directory and os.path.realpath(directory) != os.path.realpath(spec.working_directory),
         "rows": arguments.rows not in (0, spec.rows),
         "cols": arguments.cols not in (0, spec.cols),

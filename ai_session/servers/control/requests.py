@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import secrets
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
@@ -117,16 +116,21 @@ async def settings(connection: Connection, params: Mapping[str, Any]) -> Mapping
 
 
 async def stop(connection: Connection, params: Mapping[str, Any]) -> Mapping[str, Any]:
-    """End the daemon."""
+    """End the daemon. With ``asked``, only if no other sessions than those end with it."""
     sessions = params.get("sessions") is True
-    leave = functools.partial(connection.daemon.stop, sessions=sessions)
+    asked: list[str] | None = params.get("asked")
+    ended: list[str] = []
+
+    def leave() -> None:
+        ended.extend(connection.daemon.stop(sessions=sessions, asked=asked))
+
     try:
         person = await person_of(connection)
     except AiSessionError as error:  # without a gate there is no audit log, but the daemon can be ended anyway
         leave()
         return {"problem": error.message}
     problem = await person.stop(connection.principal, leave, sessions=sessions)
-    return {"problem": problem} if problem else {}
+    return {"ended": ended} | ({"problem": problem} if problem else {})
 
 
 METHODS = {

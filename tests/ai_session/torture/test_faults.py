@@ -240,7 +240,7 @@ def test_the_runtime_directory_is_not_ours_alone(home: Path) -> None:
         there.chmod(0o700)
         away = there.rename(there.with_name("away"))
         there.symlink_to(away)
-        assert "is not a private directory" in refusal_of_start(here)
+        assert "is not a directory" in refusal_of_start(here)
         there.unlink()
         away.rename(there)
         if owner == 0:

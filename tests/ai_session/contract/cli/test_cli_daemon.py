@@ -107,6 +107,9 @@ def test_stop_ends_sessions_unless_they_are_kept(cli: CommandLine) -> None:
     assert cli.out("exec", "main", "echo $X") == "kept\n"
     cli.run("daemon", "stop", "--keep-sessions")
     assert alive(sleeper)
+    again = cli.spawn("daemon", "stop", "--keep-sessions")
+    again.expect_exact("its sessions keep running")
+    again.expect(pexpect.EOF)
     assert json.loads(cli.out("daemon", "stop", "--json")) == {"running": False, "ended": ["main"]}
     assert not alive(sleeper)
     assert cli.out("ls") == ""
@@ -124,8 +127,10 @@ def test_a_stopped_process_of_a_daemon_is_not_said_to_have_ended(cli: CommandLin
     cli.run("new", "main")
     pid = int(cli.daemon_pid())
     os.kill(pid, signal.SIGSTOP)
-    assert "does not answer" in cli.run("daemon", "stop", "--yes", code=4).stderr
-    os.kill(pid, signal.SIGCONT)
+    failed = cli.run("daemon", "stop", "--yes", code=4).stderr
+    assert "does not answer" in failed
+    assert f"hint: kill -9 {pid} ends it, sessions keep running; " in failed
+    os.kill(pid, signal.SIGKILL)
     assert [row["name"] for row in cli.json("ls")] == ["main"]
 
 
@@ -147,6 +152,52 @@ def test_stop_asks_on_a_terminal(cli: CommandLine) -> None:
         person.expect(pexpect.EOF)
         assert person.wait() == code
     assert cli.out("ls") == ""
+
+
+def test_stop_ends_no_session_that_it_did_not_ask_about(cli: CommandLine) -> None:
+    cli.run("new", "main")
+    person = cli.spawn("daemon", "stop")
+    person.expect_exact("End 1 session: main? [y/N]: ")
+    cli.run("new", "later")
+    person.sendline(b"y")
+    person.expect_exact("later: opened meanwhile")
+    person.expect_exact("End 2 sessions: main, later? [y/N]: ")
+    person.sendline(b"n")
+    person.expect_exact("nothing was ended")
+    person.expect(pexpect.EOF)
+    assert person.wait() == 1
+    assert [row["name"] for row in cli.json("ls")] == ["main", "later"]
+
+
+WITHOUT_OVERRIDE = ["setpriv", "--bounding-set=-dac_override,-dac_read_search", "--inh-caps=-all"]
+
+
+@pytest.mark.parametrize("closed", [".local", ".local/state", ".local/state/ai-session"])
+def test_a_daemon_that_cannot_be_looked_for_is_not_said_to_be_missing(cli: CommandLine, closed: str) -> None:
+    cli.run("new", "main")
+    folder = cli.home / closed
+    folder.chmod(0)
+    before = list(Path("/tmp").glob(f"ai-session-{os.getuid()}-*"))
+    line = [*(WITHOUT_OVERRIDE if os.geteuid() == 0 else []), *LINE, "daemon"]
+    try:
+        for verb in ("status", "start", "restart", "stop"):
+            ran = subprocess.run(
+                [*line, verb, "--json"], env=cli.env, capture_output=True, timeout=BOUND_SECONDS, check=False
+            )
+            error = json.loads(ran.stdout)["error"]
+            assert (ran.returncode, error["code"]) == (4, "runtime_directory_unsafe"), (verb, ran)
+            assert error["suggestion"] in (f"chmod u+rwx {folder}", f"chmod 700 {folder}")
+    finally:
+        folder.chmod(0o700)
+    assert list(Path("/tmp").glob(f"ai-session-{os.getuid()}-*")) == before
+    assert [row["name"] for row in cli.json("ls")] == ["main"]
+
+
+def test_a_relative_path_of_the_configuration_counts_from_where_the_daemon_is_started(cli: CommandLine) -> None:
+    (cli.home / "own.toml").write_text('[session]\nrows = 33\n[sandbox]\nprofile = "trusted"\n')
+    with CommandLine(cli.home, AI_SESSION_CONFIG="own.toml") as other:
+        other.run("new", "main")
+        assert other.json("info", "main")["rows"] == 33
 
 
 def test_stop_fails_if_it_cannot_end_the_sessions(cli: CommandLine) -> None:

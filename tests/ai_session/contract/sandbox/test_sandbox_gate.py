@@ -119,7 +119,7 @@ def test_nothing_runs_where_no_daemon_can_be_had(home: Path) -> None:
     runtime(home).mkdir(mode=0o755, parents=True)
     runtime(home).chmod(0o755)
     failed = CommandLine(home).run("sandbox", *WORDS, "touch", "made", code=125)
-    assert "is not a private directory" in failed.stderr
+    assert "is open to others (mode 0755)" in failed.stderr
     assert "hint: " in failed.stderr
     assert not (home / "w/made").exists()
 

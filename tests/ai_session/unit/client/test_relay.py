@@ -218,12 +218,12 @@ def test_home_that_cannot_be_written_uses_a_private_folder_in_tmp(location: str)
     subprocess.run(["rm", "-r", str(folder)], check=True)
 
 
-@pytest.mark.parametrize("spoil", ["open", "file", "link"])
+@pytest.mark.parametrize("spoil", ["open", "closed", "file", "link"])
 def test_runtime_directory_that_is_not_private_is_refused(home: Path, spoil: str) -> None:
     runtime().parent.mkdir(parents=True)
-    if spoil == "open":
+    if spoil in ("open", "closed"):
         runtime().mkdir()
-        runtime().chmod(0o755)
+        runtime().chmod(0o755 if spoil == "open" else 0o500)
     elif spoil == "file":
         runtime().touch()
     else:
@@ -231,7 +231,8 @@ def test_runtime_directory_that_is_not_private_is_refused(home: Path, spoil: str
         runtime().symlink_to(home / "elsewhere")
     done = subprocess.run(SERVER, input=b"", capture_output=True, timeout=BOUND_SECONDS, check=False)
     assert done.returncode == 1
-    assert b"is not a private directory" in done.stderr
+    reasons = {"open": b"is open to others (mode 0755)", "closed": b"cannot be used (mode 0500)"}
+    assert reasons.get(spoil, b"is not a directory; check who made") in done.stderr
     assert daemon_pids() == []
 
 

@@ -246,7 +246,7 @@ def test_where_no_daemon_can_be_had_the_client_is_answered_before_the_end(client
     assert "no new one can be reached" in answer(client, number)["result"]["content"][0]["text"]
     assert client.process.wait(BOUND_SECONDS) == 1
     assert client.process.stderr
-    assert b"is not a private directory" in client.process.stderr.read()
+    assert b"is open to others (mode 0755); chmod 700" in client.process.stderr.read()
     state.chmod(0o700)
 
 
