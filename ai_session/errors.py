@@ -231,7 +231,7 @@ class StorageFull(OperatorError, OSError):
 
 
 class RuntimeDirectoryUnsafe(OperatorError):
-    """The runtime directory belongs to another user or is open to others."""
+    """The runtime directory belongs to another user, is open to others, or cannot be entered."""
 
     code = "runtime_directory_unsafe"
 

@@ -256,8 +256,12 @@ def _dial(directory: str) -> socket.socket | None:
 def _usable() -> Generator[None]:
     try:
         yield
-    except runtime_directory.Unusable as error:
-        raise Unreachable(error.message, error.suggestion, "runtime_directory_unsafe") from None
+    except Exception as error:
+        from ai_session.errors import RuntimeDirectoryUnsafe  # 1 ms
+
+        if not isinstance(error, RuntimeDirectoryUnsafe):
+            raise
+        raise Unreachable(error.message, error.suggestion, error.code) from None
 
 
 def _greet(link: socket.socket, role: str, more: str = "") -> bytes:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from agentwire.system import program_path
 from agentwire.validation import requirement
-from ai_session.errors import ConfigInvalid, RuntimeDirectoryUnsafe
+from ai_session.errors import ConfigInvalid
 from ai_session.system import runtime_directory as runtime
 
 if TYPE_CHECKING:
@@ -288,9 +288,7 @@ def runtime_directories(home: Path, uid: int) -> list[Path]:
 def runtime_directory(home: Path, uid: int) -> Path:
     """Return the first candidate that can be created and written; it is created with mode 0700.
 
-    Raises RuntimeDirectoryUnsafe if one exists that is not a private directory of ``uid``, or if none can be created.
+    Raises RuntimeDirectoryUnsafe if one exists that is not a private directory of ``uid``, or cannot be entered, or if
+    none can be created.
     """
-    try:
-        return Path(runtime.usable(str(home), uid))
-    except runtime.Unusable as error:
-        raise RuntimeDirectoryUnsafe(error.message, suggestion=error.suggestion) from None
+    return Path(runtime.usable(str(home), uid))

@@ -15,15 +15,6 @@ SOCKET_PATH_LIMIT = 100
 """Bytes; sun_path has 107, and the longest name of another socket in the directory is 6 bytes longer than ``sock``."""
 
 
-class Unusable(Exception):
-    """A directory is not the user's alone, or cannot be used."""
-
-    def __init__(self, message: str, suggestion: str) -> None:
-        super().__init__(message)
-        self.message = message
-        self.suggestion = suggestion
-
-
 def home(environ: Mapping[str, str]) -> str:
     """Return HOME, or the directory in the password database if a client passes none."""
     if named := environ.get("HOME"):
@@ -49,7 +40,7 @@ def candidates(home: str, uid: int) -> Iterator[str]:
 def usable(home: str, uid: int) -> str:
     """Return the first candidate that can be created and written; it is created with mode 0700.
 
-    Raises Unusable if an existing one cannot be used although it is the user's: it may hold sessions.
+    Raises RuntimeDirectoryUnsafe if an existing one cannot be used although it is the user's: it may hold sessions.
     """
     reasons: list[str] = []
     for directory in candidates(home, uid):
@@ -62,14 +53,17 @@ def usable(home: str, uid: int) -> str:
         if is_private(directory, uid) and os.access(directory, os.W_OK | os.X_OK):
             return directory
         reasons.append(f"{directory}: {reason}")
-    raise Unusable(
-        f"no runtime directory can be created ({'; '.join(reasons)})", "set HOME to a directory you can write to"
+    from ai_session.errors import RuntimeDirectoryUnsafe
+
+    raise RuntimeDirectoryUnsafe(
+        f"no runtime directory can be created ({'; '.join(reasons)})",
+        suggestion="set HOME to a directory you can write to",
     )
 
 
 def is_private(directory: str, uid: int) -> bool:
-    """Report whether the directory exists. Raises Unusable if it is not a real directory of ``uid`` with mode 0700: the
-    socket of another user might only pretend to be the daemon's."""
+    """Report whether the directory exists. Raises RuntimeDirectoryUnsafe if it is not a real directory of ``uid`` with
+    mode 0700: the socket of another user might only pretend to be the daemon's."""
     try:
         found = os.lstat(directory)
     except PermissionError:
@@ -77,24 +71,28 @@ def is_private(directory: str, uid: int) -> bool:
         return False
     except OSError:
         return False
-    if not stat.S_ISDIR(found.st_mode):
-        raise Unusable(f"{directory} is not a directory", f"check who made {directory}, then remove it")
-    if found.st_uid != uid:
-        raise Unusable(
-            f"{directory} belongs to uid {found.st_uid}, not {uid}", f"check who made {directory}, then remove it"
-        )
-    if (mode := stat.S_IMODE(found.st_mode) & 0o777) != 0o700:
+    mode = stat.S_IMODE(found.st_mode) & 0o777
+    if stat.S_ISDIR(found.st_mode) and found.st_uid == uid and mode == 0o700:
+        return True
+    from ai_session.errors import RuntimeDirectoryUnsafe  # 1 ms
+
+    if stat.S_ISDIR(found.st_mode) and found.st_uid == uid:
         what = "is open to others" if mode & 0o077 else "cannot be used"
-        raise Unusable(f"{directory} {what} (mode {mode:04o})", f"chmod 700 {directory}")
-    return True
+        raise RuntimeDirectoryUnsafe(f"{directory} {what} (mode {mode:04o})", suggestion=f"chmod 700 {directory}")
+    what = f"belongs to uid {found.st_uid}, not {uid}" if stat.S_ISDIR(found.st_mode) else "is not a directory"
+    raise RuntimeDirectoryUnsafe(f"{directory} {what}", suggestion=f"check who made {directory}, then remove it")
 
 
 def _require_of_others(directory: str, uid: int) -> None:
-    """Raise Unusable if what cannot be entered on the way to the directory is the user's own."""
+    """Raise RuntimeDirectoryUnsafe if what cannot be entered on the way to the directory is the user's own."""
     with suppress(PermissionError):
         found = os.lstat(directory)
-        if found.st_uid == uid:
-            mode = stat.S_IMODE(found.st_mode)
-            raise Unusable(f"{directory} cannot be entered (mode {mode:04o})", f"chmod u+rwx {directory}")
-        return
+        if found.st_uid != uid:
+            return
+        from ai_session.errors import RuntimeDirectoryUnsafe
+
+        mode = stat.S_IMODE(found.st_mode)
+        raise RuntimeDirectoryUnsafe(
+            f"{directory} cannot be entered (mode {mode:04o})", suggestion=f"chmod u+rwx {directory}"
+        )
     _require_of_others(os.path.dirname(directory), uid)
