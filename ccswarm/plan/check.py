@@ -264,10 +264,10 @@ def _tool_problems(
 
 
 def _argument_problems(tool: ToolInfo, arguments: Mapping[str, Any], references: bool) -> Iterator[str]:
-    from ccswarm.plan.schemas import UNKNOWN, compiled  # slow to load, and most verbs check no arguments
+    from ccswarm.plan.schemas import TEXT, UNKNOWN, compiled  # slow to load, and most verbs check no arguments
 
     given: dict[str, Any] = {"call_key": UNKNOWN} if tool.keyed else {}
-    given |= literal(arguments, UNKNOWN) if references else arguments
+    given |= literal(arguments, UNKNOWN, TEXT) if references else arguments
     required: Iterable[str] = tool.input_schema.get("required") or ()
     if missing := [name for name in required if name not in given]:
         yield f"{tool.full_name} needs {', '.join(missing)}"
@@ -277,7 +277,8 @@ def _argument_problems(tool: ToolInfo, arguments: Mapping[str, Any], references:
         for name in arguments:
             if name not in known:
                 near = difflib.get_close_matches(name, list(known), n=1)
-                yield f"{tool.full_name} takes no {name}" + (f" (did you mean {near[0]}?)" if near else "")
+                hint = f"did you mean {near[0]}?" if near else f"it takes {', '.join(known) or 'nothing'}"
+                yield f"{tool.full_name} takes no {name} ({hint})"
                 del given[name]
     schema = compiled(json.dumps(dict(tool.input_schema)))
     yield from (f"{tool.full_name}: {problem}" for problem in schema.problems(given, partial=True))

@@ -120,14 +120,17 @@ def resolve(value: Json, known: Mapping[str, Json]) -> Json:
     return value
 
 
-def literal(value: Json, unknown: Any) -> Any:
-    """Return ``value`` as ``resolve`` would, with ``unknown`` in place of each text that has a reference."""
+def literal(value: Json, unknown: Any, text: Any) -> Any:
+    """Return ``value`` as ``resolve`` would, with ``unknown`` in place of each reference whose value may be of any
+    type, and ``text`` in place of each other text that has a reference."""
     if isinstance(value, str):
-        return unknown if any(tokens(value)) else resolve(value, {})
+        if not any(found := list(tokens(value))):
+            return resolve(value, {})
+        return unknown if found == [value] and not value.startswith(QUOTED) else text
     if isinstance(value, Mapping):
-        return {key: literal(item, unknown) for key, item in cast("Mapping[str, Json]", value).items()}
+        return {key: literal(item, unknown, text) for key, item in cast("Mapping[str, Json]", value).items()}
     if isinstance(value, (list, tuple)):
-        return [literal(item, unknown) for item in cast("Sequence[Json]", value)]
+        return [literal(item, unknown, text) for item in cast("Sequence[Json]", value)]
     return value
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator, Mapping
 from functools import lru_cache
+from math import isfinite
 from typing import Any, cast
 
 import re2 as _re2  # pyright: ignore[reportMissingTypeStubs]
@@ -22,6 +23,9 @@ MOST_STEPS = 10_000
 UNKNOWN: Any = object()
 """Stands in arguments for a value that is not known yet. It, and what depends on it, counts as valid."""
 
+TEXT: Any = object()
+"""Stands for a text that is not known yet."""
+
 _SHOWN_CHARS = 120
 _MESSAGE_CHARS = 4000
 _NAMES_ONLY = frozenset({"required", "additionalProperties", "unevaluatedProperties", "dependentRequired"})
@@ -32,6 +36,9 @@ _UNDECIDED = frozenset({"not", "disallow", "if", "enum", "const", "contains", "u
     "unevaluatedProperties",
 }
 """Keywords by which an object or a list may be valid or not depending on one value in it."""
+
+_FOR_TEXT = frozenset({"type", "anyOf", "allOf", "oneOf", "$ref", "$dynamicRef"})
+"""Keywords by which a text may be invalid whatever it says."""
 
 Keyword = Callable[..., Iterator[ValidationError] | None]
 
@@ -56,7 +63,8 @@ class Schema:
             if "patternProperties" in (text := json.dumps(schema)) and '"unevaluated' in text:
                 ours |= {"unevaluatedProperties": _unchecked, "unevaluatedItems": _unchecked}
             keywords = {name: self._counted(name, keyword, known) for name, keyword in {**known, **ours}.items()}
-            self._validator: Any = cast("Any", extend(draft, keywords))(schema, registry=REGISTRY)
+            types = draft.TYPE_CHECKER.redefine("number", _is_number)
+            self._validator: Any = cast("Any", extend(draft, keywords, type_checker=types))(schema, registry=REGISTRY)
         except Exception as error:  # anything may be wrong with a foreign schema
             self._fail(error)
 
@@ -65,7 +73,7 @@ class Schema:
         return "; ".join(self.problems(arguments))[:_MESSAGE_CHARS]
 
     def problems(self, arguments: Mapping[str, Any], *, partial: bool = False) -> list[str]:
-        """Return the same as a list. If ``partial``, some values may be ``UNKNOWN``."""
+        """Return the same as a list. If ``partial``, some values may be ``UNKNOWN`` or ``TEXT``."""
         if self.unusable:
             return []
         self._steps, self._partial = 0, partial
@@ -94,7 +102,9 @@ class Schema:
                 if name != "oneOf":
                     return None
                 chosen = known["anyOf"]  # which of them match may change, and not that none does
-            return None if instance is UNKNOWN else chosen(validator, value, instance, schema)
+            if instance is UNKNOWN or (instance is TEXT and name not in _FOR_TEXT):
+                return None
+            return chosen(validator, value, "" if instance is TEXT and name == "type" else instance, schema)
 
         return counted
 
@@ -102,7 +112,14 @@ class Schema:
 def _has_unknown(value: Any) -> bool:
     if isinstance(value, Mapping):
         return any(map(_has_unknown, cast("Mapping[str, Any]", value).values()))
-    return any(map(_has_unknown, cast("list[Any]", value))) if isinstance(value, list) else value is UNKNOWN
+    return any(map(_has_unknown, cast("list[Any]", value))) if isinstance(value, list) else value in (UNKNOWN, TEXT)
+
+
+def _is_number(_: Any, value: Any) -> bool:
+    """Report whether JSON has the number, as it has no infinite ones."""
+    if isinstance(value, float):
+        return isfinite(value)
+    return isinstance(value, int) and not isinstance(value, bool)
 
 
 @lru_cache(maxsize=64)

@@ -109,6 +109,7 @@ STEPS = {
     "a: tool sh.runn, which does not exist (did you mean sh.run?)": step("a", tool="sh.runn"),
     "a: sh.run needs session, command": step("a", tool="sh.run"),
     "a: sh.run needs command": step("a", tool="sh.run", args={"session": "x"}),
+    "a: sh.open takes no bogus (it takes name)": step("a", tool="sh.open", args={"bogus": 3}),
     "a: sh.open takes no nam (did you mean name?)": step("a", tool="sh.open", args={"nam": 3}),
     "b needs c, which does not exist": ONE + step("b", needs=["c"]),
     "a needs itself": step("a", needs=["a"]),

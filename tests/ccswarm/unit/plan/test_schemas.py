@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ccswarm.plan.schemas import UNKNOWN, Schema
+from ccswarm.plan.schemas import TEXT, UNKNOWN, Schema
 
 SECRET = "swordfish"
 DRAFT_7 = "http://json-schema.org/draft-07/schema#"
@@ -152,6 +152,12 @@ def test_expressions_only_the_server_knows_are_left_to_it() -> None:
     assert problem({"patternProperties": {"(?=x)": {"type": "null"}}, "additionalProperties": False}, z=1) == ""
 
 
+def test_numbers_that_json_does_not_have_are_none() -> None:
+    for number in (float("nan"), float("inf"), float("-inf")):
+        assert problem(of(a={"type": "number"}), a=number) == "$.a: must be number"
+    assert problem(of(a={"type": "number"}), a=10**400) == ""
+
+
 def test_many_problems_are_counted() -> None:
     said = problem({"additionalProperties": {"type": "null"}}, **{f"n{number:03}": 1 for number in range(50)})
     assert said.endswith("$.n019: must be null; and 30 more")
@@ -172,6 +178,9 @@ ONE_OF = {"oneOf": [{"properties": {"a": {"type": kind}}, "required": ["a", "b"]
         (ONE_OF, {"a": UNKNOWN, "b": 1}, []),
         (ONE_OF, {"a": UNKNOWN}, ["$.x: matches none of these: $.x: 'b' is a required property"]),
         ({"items": {"type": "string"}}, [UNKNOWN, 1], ["$.x[1]: must be string"]),
+        ({"type": "integer"}, TEXT, ["$.x: must be integer"]),
+        ({"anyOf": [{"type": "null"}, {"type": "string", "minLength": 5, "pattern": "^a"}]}, TEXT, []),
+        ({"oneOf": [{"type": "null"}, {"enum": [1]}, {"items": {}}]}, TEXT, []),
         (False, UNKNOWN, ["$: nothing is allowed here"]),
     ],
 )
