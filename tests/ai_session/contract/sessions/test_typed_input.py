@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import os
 import shutil
-import signal
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -20,7 +19,7 @@ from ai_session.sessions.session import Session
 from ai_session.sessions.spec import NewSession, SessionDefaults
 from ai_session.system.terminal_device import unread_bytes
 from tests.ai_session.support.sessions import Result, run, runtime_directory, spin, text_of, until, workspace
-from tests.support.stopping import stop
+from tests.support.stopping import frozen
 
 pytestmark = [pytest.mark.anyio, pytest.mark.corners, pytest.mark.either("backend")]
 any_shell = pytest.mark.either("session")
@@ -111,14 +110,11 @@ async def test_several_lines_with_their_answers_leave_the_session_usable(session
 async def test_an_answer_sent_before_the_command_has_begun_reaches_it(session: Session) -> None:
     """The shell is stopped meanwhile: while its line editor has the terminal, Enter ends no line for the command."""
     assert session.terminal is not None
-    stop(session.terminal.pid)
-    try:
+    with frozen(session.terminal.pid):
         running = await session.begin("read x; echo got:$x", command_id="cmd")
         answering = asyncio.ensure_future(session.typed_lines.send_lines(b"answer\r", "typed"))
         for _ in range(10):
             await asyncio.sleep(0)
-    finally:
-        os.kill(session.terminal.pid, signal.SIGCONT)
     assert await answering is None
     await until(session, running.finished.done)
     assert text_of(session, running.record).endswith("got:answer\n")
