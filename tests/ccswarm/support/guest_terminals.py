@@ -21,6 +21,7 @@ class Terminals:
         self.made: dict[str, Mapping[str, Any]] = {}
         self.closed: list[str] = []
         self.running: dict[str, asyncio.subprocess.Process] = {}
+        self._printing: dict[str, asyncio.Task[tuple[bytes, bytes]]] = {}
         self.environ = dict(os.environ)
         self.refusal: CallOutcome | None = None
 
@@ -40,7 +41,7 @@ class Terminals:
         name = str(request.arguments["session_id"])
         given = self.made[name]
         if name not in self.running:
-            self.running[name] = await asyncio.create_subprocess_shell(
+            process = self.running[name] = await asyncio.create_subprocess_shell(
                 request.arguments["command"],
                 cwd=given["working_directory"],
                 env={**self.environ, **given["env"]},
@@ -49,8 +50,9 @@ class Terminals:
                 stderr=asyncio.subprocess.STDOUT,
                 start_new_session=True,
             )
+            self._printing[name] = asyncio.create_task(process.communicate())
         process = self.running[name]
-        printed, _ = await process.communicate()
+        printed, _ = await asyncio.shield(self._printing[name])
         facts = {"status": "finished", "exit_code": process.returncode}
         return CallOutcome(CallStatus.OK, printed.decode(), facts)
 
@@ -71,6 +73,7 @@ class Terminals:
             for left in _of_session(process.pid):
                 with suppress(ProcessLookupError):
                     os.kill(left, signal.SIGKILL)
+            await self._printing.pop(name)
 
     async def close(self) -> None:
         for name in list(self.running):

@@ -228,7 +228,7 @@ async def test_then_another_model_is_asked_with_the_same_history(kind: str) -> N
 
 @pytest.mark.parametrize("kind", first(KINDS, "openai", "gemini"))
 async def test_what_the_model_does_wrong_it_is_told(kind: str) -> None:
-    deep = '{"path": ' * 20_000 + "1" + "}" * 20_000
+    deep = '{"path": ' * 200_000 + "1" + "}" * 200_000
     half, listed = ("srv.look", '{"path": "/a"'), ("srv.look", "[1]")
     wrong = Reply(calls=[half, listed, ("srv.look", deep), ("rm_all", {}), ("recall", {"id": 99})])
     script = answers([wrong, Reply(calls=[("finish", {"status": "great"})]), DONE])
