@@ -319,8 +319,11 @@ def write_pid(lock: int) -> None:
 
 def _way_to_end_it() -> str:
     for directory in directories():
-        with contextlib.suppress(OSError, ValueError), open(os.path.join(directory, "lock"), "rb") as lock:
-            return f"kill -9 {int(lock.read(20))} ends it, sessions keep running; {_last_log_line()}"
+        with contextlib.suppress(FileNotFoundError, ValueError), open(os.path.join(directory, "lock"), "rb") as lock:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            except BlockingIOError:
+                return f"kill -9 {int(lock.read(20))} ends it, sessions keep running; {_last_log_line()}"
     return _last_log_line()
 
 
