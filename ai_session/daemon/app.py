@@ -144,6 +144,10 @@ class App:
         """Whether a live session exists."""
         return self.sessions.live > 0
 
+    def session_names(self) -> dict[str, str]:
+        """Return the name of each session by its id."""
+        return {session.spec.session_id: session.spec.name for session in self.sessions.all()}
+
     async def stop(self, *, sessions: bool = False) -> None:
         """Stop: sessions keep running for the next daemon, unless ``sessions`` is true."""
         if self._expiry:

@@ -152,12 +152,12 @@ class Daemon:
         Returns the names of those it ends. Raises SessionExists, and ends nothing, if there is one whose id is not
         among ``asked``.
         """
-        specs = [session.spec for session in self.app.sessions.all()] if sessions and self.app else []
-        if asked is not None and (others := [spec.name for spec in specs if spec.session_id not in asked]):
+        ending = self.app.session_names() if sessions and self.app else {}
+        if asked is not None and (others := [name for session_id, name in ending.items() if session_id not in asked]):
             raise SessionExists(f"{', '.join(others)}: opened meanwhile", suggestion="ai-session ls shows all sessions")
         self._end_sessions = self._end_sessions or sessions
         self._leaving.set()
-        return [spec.name for spec in specs]
+        return list(ending.values())
 
     async def _start(self) -> None:
         try:

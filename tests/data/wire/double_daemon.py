@@ -99,6 +99,9 @@ class App:
     async def start(self) -> None:
         return
 
+    def session_names(self) -> dict[str, str]:
+        return {"ses_1": "one", "ses_2": "two"}
+
     async def stop(self, *, sessions: bool = False) -> None:
         if sessions:
             Path("ended-sessions").touch()

@@ -204,11 +204,15 @@ def test_a_client_without_a_common_protocol_version_gets_an_error() -> None:
 @pytest.mark.parametrize("sessions", [False, True])
 def test_control_stop_leaves_or_ends_sessions(sessions: bool) -> None:
     with double() as daemon, closing(relay.connect("control")) as link:
+        lines = link.makefile("rb")
+        lines.readline()
+        if sessions:
+            link.sendall(b'{"id":0,"method":"stop","params":{"sessions":true,"asked":["ses_1"]}}\n')
+            refused = json.loads(lines.readline())["error"]
+            assert (refused["code"], refused["message"]) == ("session_exists", "two: opened meanwhile")
         link.sendall(b'{"id":1,"method":"stop","params":{"sessions":%b}}\n' % json.dumps(sessions).encode())
-        said = b""
-        while chunk := link.recv(65536):
-            said += chunk
-        assert said.splitlines()[1] == b'{"id": 1, "result": {}}'
+        said = json.loads(lines.read())
+        assert said == {"id": 1, "result": {"ended": ["one", "two"] if sessions else []}}
         assert daemon.wait(BOUND_SECONDS) == 0
     assert (Path(os.environ["HOME"]) / "ended-sessions").exists() is sessions
 
