@@ -235,13 +235,17 @@ class CallSteps:
         if not key:
             return await tool.run(context, judged)
 
+        repeated = True
+
         async def run(begun: float, unique: str) -> ToolResult:
+            nonlocal repeated
+            repeated = begun > 0
             # What the call begins is known by this name, not by its key, which other callers and tools may use as well.
             keyed = judged.model_copy(update={"call_key": unique})
             return await self.masked(await tool.run(replace(context, first_seen=begun), keyed))
 
         who = self.call.principal
-        return await self.parts.call_keys.once(
+        result = await self.parts.call_keys.once(
             tool.name,
             key,
             arguments.model_dump(exclude={"call_key"}),
@@ -251,6 +255,9 @@ class CallSteps:
             session=session.spec.session_id if session else "",
             caller=f"{self.owner}\0{who.kind}\0{who.client}",
         )
+        if repeated:
+            self.trace.facts["repeated"] = True
+        return result
 
     async def _why_unsure(self) -> str:
         """Return why a box may write what the command of a call outside any box reads; empty if none may."""

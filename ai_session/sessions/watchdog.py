@@ -308,6 +308,8 @@ class Watchdog:
     def watch_start_files(self, before: Evidence | None = None, tries: int = 0) -> None:
         """Check at intervals how the shell gets on with its start files, until it is at its prompt."""
         loop = asyncio.get_running_loop()
+        if self._starting is not None:
+            self._starting.cancel()  # of the shell before, which has just ended
         self._starting = loop.call_later(LOOK_SECONDS, self._look_at_start, before, tries)
 
     def _look_at_start(self, before: Evidence | None, tries: int) -> None:

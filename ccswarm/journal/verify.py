@@ -148,8 +148,9 @@ class _Served:
     ends: int = 0
     request: str = ""
     ours: bool = False
-    lost: bool = False
-    """Whether the server was killed before it recorded the result."""
+    apart: bool = False
+    """Whether it need not be the only one: the server was killed before it recorded the result, or it repeats a call
+    whose answer was lost."""
 
 
 def join(directory: Path, audit_lines: Iterable[bytes]) -> JoinReport:
@@ -157,8 +158,8 @@ def join(directory: Path, audit_lines: Iterable[bytes]) -> JoinReport:
 
     The result is sound if each call has one begin and, unless listed as open, one end; if each call to which a server
     gave an id has one begin and one end there, with the journal's id as ``request``; and if each call that a server
-    received from ccswarm is in the journal once. A call lost because the server was killed may have been repeated; the
-    lost one then does not count. Raises OSError.
+    received from ccswarm is in the journal once. A call whose answer was lost because the server was killed may have
+    been repeated; the lost one, or the repeated one if the server knew its key, then does not count. Raises OSError.
     """
     report = JoinReport()
     calls = _journal_calls(directory, report)
@@ -206,7 +207,7 @@ def _audit_calls(audit_lines: Iterable[bytes], report: JoinReport) -> dict[str, 
         elif event == "tool.end":
             entry = served.setdefault(call_id, _Served())
             entry.ends += 1
-            entry.lost = record.get("outcome") == "lost"
+            entry.apart = record.get("outcome") == "lost" or record.get("repeated") is True
     return served
 
 
@@ -234,7 +235,7 @@ def _is_ours(record: Mapping[str, Any]) -> bool:
 
 def _compare(client_id: str, call: _Call, served: Mapping[str, _Served], report: JoinReport) -> None:
     wrong = report.broken
-    counted = [call_id for call_id in call.found if not served[call_id].lost] or call.found[-1:]
+    counted = [call_id for call_id in call.found if not served[call_id].apart] or call.found[-1:]
     if len(counted) > 1:
         report.add(client_id, f"the server received it {len(counted)} times: {', '.join(counted[:5])}")
     if call.server_call and call.server_call not in call.found:

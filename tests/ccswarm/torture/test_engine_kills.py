@@ -64,9 +64,9 @@ class Company:
         self._slots: dict[str, asyncio.subprocess.Process] = {}
         self._made = 0
         self.codes: list[int] = []
-        self.failed: list[bytes] = []
-        """What those wrote that ended in another way than they may: killed, by themselves, or because PostgreSQL ended
-        the connection of one that was stopped while it opened the store."""
+        self.failed: list[tuple[int, bytes]] = []
+        """Code and words of those that ended in another way than they may: killed, by themselves, or because PostgreSQL
+        ended the connection of one that was stopped while it opened the store."""
 
     @asynccontextmanager
     async def working(self) -> AsyncGenerator[None]:
@@ -89,7 +89,7 @@ class Company:
             self.codes.append(await process.wait())
             _, written = await process.communicate()
             if self.codes[-1] not in (-signal.SIGKILL, FENCED) and b"EngineUnavailable" not in written:
-                self.failed.append(written)
+                self.failed.append((self.codes[-1], written))
             del self._slots[name]
             self._made += 1
             name = name if self._made % 2 else f"w{number}.{self._made}"

@@ -254,6 +254,7 @@ async def test_the_same_key_runs_once_and_each_call_is_judged_and_recorded(home:
     assert setup.journal == [*LOOKED_UP, "subject", "key", "run", *END, *LOOKED_UP, "subject", "key", *END]
     assert (setup.ran, first.text) == (["x"], second.text)
     assert [record.outcome for record in setup.audit.records] == ["ok", "ok"]
+    assert [record.facts.get("repeated", False) for record in setup.audit.records] == [False, True]
 
 
 async def test_secrets_are_masked_before_the_end_is_recorded_and_counted_in_it(home: Path) -> None:

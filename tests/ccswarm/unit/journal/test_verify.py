@@ -234,6 +234,12 @@ def test_a_call_that_was_lost_with_its_server_may_be_asked_again(pair: TwoLogs) 
     assert found(pair) == ["ccall_lost: the server received it 2 times: call_1, call_2"]
 
 
+def test_a_call_whose_answer_was_lost_may_be_asked_again_with_its_key(pair: TwoLogs) -> None:
+    pair.audited("call_again", "ccall_b")
+    pair.audit[-1]["repeated"] = True
+    assert found(pair) == []
+
+
 def test_missing_and_doubled_records_are_found(pair: TwoLogs) -> None:
     del pair.audit[1]
     pair.audit.append(dict(pair.audit[1]))
