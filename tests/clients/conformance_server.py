@@ -30,7 +30,7 @@ from ai_session.servers.mcp.plugin import McpServer
 from tests.clients.conformance_fixtures import make_server
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Collection, Mapping
 
 
 class FixtureHost:
@@ -42,8 +42,8 @@ class FixtureHost:
     def status(self) -> Mapping[str, Any]:
         return {}
 
-    def stop(self, *, sessions: bool) -> None:
-        return
+    def stop(self, *, sessions: bool, asked: Collection[str] | None = None) -> list[str]:
+        return []
 
 
 class NoGate:

@@ -8,7 +8,7 @@ import json
 import os
 import socket
 import struct
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Collection, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -116,8 +116,9 @@ class MemoryHost:
     def status(self) -> Mapping[str, Any]:
         return {"version": "9", "pid": 1}
 
-    def stop(self, *, sessions: bool) -> None:
+    def stop(self, *, sessions: bool, asked: Collection[str] | None = None) -> list[str]:
         self.stopped.append(sessions)
+        return ["s"] if sessions else []
 
 
 class ControlClient:
@@ -216,7 +217,7 @@ async def test_rename_and_stop_are_passed_on() -> None:
         peer.send(1, "rename", session="s", name="t")
         assert await peer.answer() == {"id": 1, "result": {}}
         peer.send(2, "stop", sessions=True)
-        assert await peer.answer() == {"id": 2, "result": {}}
+        assert await peer.answer() == {"id": 2, "result": {"ended": ["s"]}}
         peer.send(3, "stop")
         await peer.answer()
     assert gate.renamed == [("s", "t")]

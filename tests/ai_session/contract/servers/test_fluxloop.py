@@ -350,6 +350,8 @@ def test_its_relay_starts_as_fast_as_mcps() -> None:
     assert [line.partition(")")[0] for line in said] == ["('fluxloop',", "('mcp',"]
     loaded = {"ai_session", *(f"ai_session.{one}" for one in ("__main__", "client", "client.relay"))}
     loaded |= {
+        "ai_session.system",
+        "ai_session.system.runtime_directory",
         "agentwire",
         "agentwire.system",
         "agentwire.system.inherited_signals",
