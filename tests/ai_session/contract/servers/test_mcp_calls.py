@@ -165,9 +165,10 @@ def test_starting_daemon_answers_first_questions_then_does_the_rest_in_order() -
     ]
     with double(), Client() as client, Client() as strange:
         client.write("garbage\n" + "".join(json.dumps(line) + "\n" for line in lines))
+        answers = [client.read()]  # recorded lists are answered only until a first client's gate is known
         for method, params, _ in STRANGE:
             strange.request(method, params)
-        answers = [client.read() for _ in range(8)]
+        answers += [client.read() for _ in range(7)]
         assert [answer["id"] for answer in answers[:5]] == [None, 1, 2, 4, 5]
         later = {answer["id"]: answer for answer in answers[5:]}
         assert set(later) == {6, 7, 8}
