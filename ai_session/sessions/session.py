@@ -149,7 +149,8 @@ class Session(SessionFacts):
         self.start()
 
     async def wait_started(self) -> None:
-        """Wait until the shell has read its start files or has ended; 15 s at most, then it is still starting."""
+        """Wait until the shell has read its start files or has ended, or no more can be found out; 15 s at most, then
+        it is still starting."""
         await self._until_started()
         self.display.make_ready()  # opening a session does not wait for it
         if self.terminal is not None and self.exit is None:
@@ -159,7 +160,8 @@ class Session(SessionFacts):
         loop = asyncio.get_running_loop()
         deadline = loop.time() + STARTUP_SECONDS
         while not (self.at.up and (self.at.ready or not self.shell.line_editor)) and self.exit is None:
-            if self.blocker or not await self.changed(deadline - loop.time()):
+            in_vain = self.blocker or self.watchdog.start_in_vain
+            if in_vain or not await self.changed(deadline - loop.time()):
                 return
 
     async def close(self, grace_seconds: float) -> None:

@@ -20,6 +20,9 @@ from ai_session.sessions.recovery import LOOK_SECONDS, Evidence, Recovery, Step
 from ai_session.shells.base import ANSWERED, BEGUN, SILENCED, Shell, dated
 from ai_session.system import processes, terminal_device
 
+ASKS = 2
+"""How often a shell that starts is asked whether it is at its prompt before nobody waits for that."""
+
 RETRIES = 3
 """How often a command that was typed in vain is typed again."""
 
@@ -48,6 +51,8 @@ class Watchdog:
         """What is known of a line that a person typed and whose end was not reported."""
         self._line_watch: asyncio.TimerHandle | None = None
         self._starting: asyncio.TimerHandle | None = None
+        self.start_in_vain = False
+        """Whether a shell that has read its start files reads, but did not answer whether it is at its prompt."""
         self._killing: asyncio.TimerHandle | None = None
 
     def release(self) -> None:
@@ -324,6 +329,7 @@ class Watchdog:
             return
         evidence = session.evidence()
         holder = session.holder() if evidence == before else None  # which looks at every process of the machine
+        self.start_in_vain = session.at.up and evidence == before and evidence.reads and tries >= ASKS
         still = holder is not None and bool(holder.input_mode)
         session.blocker = holder.name if still and holder is not None and not evidence.reads else ""
         # What it started, as fish does the first time, may be at work in its group.
@@ -336,7 +342,7 @@ class Watchdog:
             elif session.shell.shows_command and processes.has_open(session.shell_pid, "/shell/rc") is False:
                 session.at.up = True
                 session.wake()
-        if session.blocker:
+        if session.blocker or self.start_in_vain:
             session.wake()
         self.watch_start_files(evidence, tries)
 

@@ -79,6 +79,19 @@ async def test_every_mark_lost(manager: SessionManager, shell: str, every: bool,
     assert not [text for wrong in found for text in wrong], f"MARKS_SEED={seed}"
 
 
+@pytest.mark.parametrize("shell", first(("bash", "zsh", "fish"), "bash"))
+async def test_a_shell_that_answers_nothing_at_its_first_prompt_keeps_nobody_waiting(
+    manager: SessionManager, shell: str
+) -> None:
+    FaultySession.plans["main"] = Faults({MarkKind.PROMPT_READY: 0, MarkKind.AT_PROMPT: 0}, 0, share=1)
+    session = await manager.create(request(shell=shell))
+    # It was not the time for start files that ended.
+    assert session.watchdog.start_in_vain
+    assert (await run(session, "sh -c 'exit 3'")).exit_code == 3
+    del FaultySession.plans["main"]
+    assert (await run(session, "sh -c 'exit 4'")).exit_code == 4
+
+
 @pytest.mark.parametrize("shell", first(("bash", "zsh", "dash", "mksh", "busybox"), "zsh", "dash"))
 async def test_nothing_is_typed_into_a_line_that_is_not_complete_when_nobody_was_told(
     manager: SessionManager, shell: str
