@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Collection, Generator
 from contextlib import contextmanager
 from typing import Annotated, Any
 
@@ -138,12 +138,13 @@ def show_stopped(names: list[str], as_json: bool, *, kept: bool) -> None:
         say(f"The daemon is not running{'; ended: ' + ', '.join(names) if names else ''}.")
 
 
-def end(client: ControlClient, **sessions_too: Any) -> list[str]:
+def end(client: ControlClient, *, sessions: bool = False, asked: Collection[str] | None = None) -> list[str]:
     """End the daemon, wait until its process has ended, and return the names of the sessions that it ended.
 
-    Raises SessionExists if that would end others than were asked about, DaemonUnavailable if it does not end.
+    ``sessions``: they end, too. Raises SessionExists if others than ``asked``, session ids, would end with it, and
+    DaemonUnavailable if it does not end.
     """
-    answer = client.request("stop", **sessions_too)
+    answer = client.request("stop", sessions=sessions, asked=None if asked is None else list(asked))
     if "problem" in answer:
         remark(f"warning: its end may be missing from the audit log: {answer['problem']}")
     client.wait_closed()

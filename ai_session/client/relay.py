@@ -237,7 +237,7 @@ def _writable(fd: int) -> bool:
 def _dial_any() -> socket.socket | None:
     with _usable():
         for directory in directories():
-            if runtime_directory.is_private(directory, os.getuid()) and (link := _dial(directory)):
+            if runtime_directory.is_there(directory, os.getuid()) and (link := _dial(directory)):
                 return link
     return None
 
@@ -360,15 +360,14 @@ def _start() -> socket.socket | None:
     turn = os.open(directory, os.O_RDONLY)
     lock = os.open(os.path.join(directory, "lock"), os.O_RDWR | os.O_CREAT, 0o600)
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    path = os.path.join(directory, "sock")
     try:
         with _time_limit(HELLO_SECONDS):
             fcntl.flock(turn, fcntl.LOCK_EX)
             if link := _dial(directory):
                 return link
             fcntl.flock(lock, fcntl.LOCK_EX)
-        with contextlib.suppress(FileNotFoundError):
-            os.unlink(path)
+        with _usable():
+            path = runtime_directory.make_way(directory)
         listener.bind(path)
         os.chmod(path, 0o600)
         listener.listen(128)

@@ -40,6 +40,7 @@ from ai_session.errors import (
 from ai_session.gate.consent import ancestry
 from ai_session.models import Principal
 from ai_session.servers.base import Connection, Server
+from ai_session.system.runtime_directory import make_way
 from ai_session.system.scheduling import take_short_turns
 
 if TYPE_CHECKING:
@@ -430,10 +431,10 @@ def listen() -> tuple[Path, socket.socket]:
         except BlockingIOError:
             raise DaemonUnavailable("a daemon runs already", suggestion="ai-session daemon status") from None
         relay.write_pid(lock)
-        (directory / "sock").unlink(missing_ok=True)
+        path = make_way(str(directory))
         listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        listener.bind(str(directory / "sock"))
-        (directory / "sock").chmod(0o600)
+        listener.bind(path)
+        os.chmod(path, 0o600)
         listener.listen(BACKLOG)
     finally:
         os.close(turn)

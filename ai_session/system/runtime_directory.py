@@ -50,7 +50,7 @@ def usable(home: str, uid: int) -> str:
             os.mkdir(directory, 0o700)
         except OSError as error:
             reason = error.strerror or reason
-        if is_private(directory, uid) and os.access(directory, os.W_OK | os.X_OK):
+        if is_there(directory, uid) and os.access(directory, os.W_OK | os.X_OK):
             return directory
         reasons.append(f"{directory}: {reason}")
     from ai_session.errors import RuntimeDirectoryUnsafe
@@ -61,7 +61,7 @@ def usable(home: str, uid: int) -> str:
     )
 
 
-def is_private(directory: str, uid: int) -> bool:
+def is_there(directory: str, uid: int) -> bool:
     """Report whether the directory exists. Raises RuntimeDirectoryUnsafe if it is not a real directory of ``uid`` with
     mode 0700: the socket of another user might only pretend to be the daemon's."""
     try:
@@ -81,6 +81,27 @@ def is_private(directory: str, uid: int) -> bool:
         raise RuntimeDirectoryUnsafe(f"{directory} {what} (mode {mode:04o})", suggestion=f"chmod 700 {directory}")
     what = f"belongs to uid {found.st_uid}, not {uid}" if stat.S_ISDIR(found.st_mode) else "is not a directory"
     raise RuntimeDirectoryUnsafe(f"{directory} {what}", suggestion=f"check who made {directory}, then remove it")
+
+
+def make_way(directory: str) -> str:
+    """Return the path for the daemon's socket, after removing what an earlier daemon left there.
+
+    Raises RuntimeDirectoryUnsafe if something else is there, OSError if it cannot be removed.
+    """
+    path = os.path.join(directory, "sock")
+    try:
+        os.unlink(path)
+    except FileNotFoundError:
+        pass
+    except OSError:
+        if not os.path.isdir(path):
+            raise
+        from ai_session.errors import RuntimeDirectoryUnsafe
+
+        raise RuntimeDirectoryUnsafe(
+            f"{path} is a directory", suggestion=f"check who made {path}, then remove it"
+        ) from None
+    return path
 
 
 def _require_of_others(directory: str, uid: int) -> None:

@@ -183,10 +183,19 @@ def _ignored(spec: SessionSpec, directory: str, arguments: CreateSession) -> str
 
 
 def _shell(context: Context, arguments: CreateSession) -> str:
-    """Return the name or the absolute path of the shell; a relative path counts from the client's directory."""
+    """Return the name or the absolute path of the shell; a relative path counts from the client's directory.
+
+    Raises InvalidArguments if the client has none.
+    """
     if not os.path.dirname(arguments.shell):
         return arguments.shell
-    return os.path.join(context.principal.working_directory, os.path.expanduser(arguments.shell))
+    path = os.path.join(context.principal.working_directory, os.path.expanduser(arguments.shell))
+    if not os.path.isabs(path):
+        raise InvalidArguments(
+            f"shell {arguments.shell!r} is relative, and the client has no directory from which it counts",
+            suggestion="pass the name of a shell, or an absolute path",
+        )
+    return path
 
 
 def _require_as_asked(spec: SessionSpec, context: Context, arguments: CreateSession) -> None:

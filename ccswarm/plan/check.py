@@ -13,7 +13,7 @@ from typing import Any
 from ccswarm.config.settings import PLAYBOOK, WORD_TOOLS, AgentSettings, PlanStep, Settings, TaskSettings
 from ccswarm.errors import PlanInvalid
 from ccswarm.models import PRIORITIES, ToolInfo
-from ccswarm.plan.references import literal
+from ccswarm.plan.references import is_per_item, items_of, literal, parse, tokens
 from ccswarm.plan.steps import cycle_problems, describe_unknown, needs_of, not_needed, predecessors, problems
 
 OWN_SERVER = "swarm"
@@ -121,8 +121,7 @@ def _task_problems(
             yield f"gate {number}: needs either a command or a tool"
         elif gate.tool:
             yield from (
-                f"gate {number}: {problem}"
-                for problem in _tool_problems(settings, gate.tool, gate.args, tools, references=False)
+                f"gate {number}: {problem}" for problem in _tool_problems(settings, gate.tool, gate.args, tools)
             )
         elif settings.swarm.shell not in _servers(settings):
             yield f"gate {number}: swarm.shell is {describe_unknown(settings.swarm.shell, _servers(settings))}"
@@ -228,7 +227,7 @@ def _step_problems(
     settings: Settings, step: PlanStep, doers: Sequence[AgentSettings], tools: Mapping[str, ToolInfo] | None
 ) -> Iterator[str]:
     agents = {agent.name: agent for agent in settings.agents}
-    yield from _tool_problems(settings, step.tool, step.args, tools)
+    yield from _tool_problems(settings, step.tool, step.args, tools, step)
     if step.agent and step.agent not in agents:
         yield f"is for agent {describe_unknown(step.agent, agents)}"
         return
@@ -244,9 +243,9 @@ def _tool_problems(
     tool: str,
     arguments: Mapping[str, Any],
     tools: Mapping[str, ToolInfo] | None,
-    *,
-    references: bool = True,
+    step: PlanStep | None = None,
 ) -> Iterator[str]:
+    """Yield what is wrong with a call; its arguments may contain references if it is that of a ``step``."""
     server, dot, name = tool.partition(".")
     if not dot or not name:
         yield f"{tool!r} is not SERVER.TOOL"
@@ -260,14 +259,45 @@ def _tool_problems(
         names = [known.name for known in tools.values() if known.server == server]
         yield f"tool {describe_unknown(name, names, within=f'{server}.')}"
     elif tools is not None:
-        yield from _argument_problems(tools[tool], arguments, references)
+        yield from _call_problems(tools[tool], arguments, step)
 
 
-def _argument_problems(tool: ToolInfo, arguments: Mapping[str, Any], references: bool) -> Iterator[str]:
-    from ccswarm.plan.schemas import TEXT, UNKNOWN, compiled  # slow to load, and most verbs check no arguments
+def _call_problems(tool: ToolInfo, arguments: Mapping[str, Any], step: PlanStep | None) -> Iterator[str]:
+    from ccswarm.plan.schemas import TEXT, UNKNOWN, has_unknown  # slow to load, and most verbs check no arguments
+
+    if step is None:
+        yield from _argument_problems(tool, arguments)
+        return
+    if not (items := _known_items(step)):
+        yield from _argument_problems(tool, literal(arguments, UNKNOWN, TEXT, {}))
+    for at, item in enumerate(items):
+        try:
+            given = literal(arguments, UNKNOWN, TEXT, {} if has_unknown(item) else {"item": item})
+        except PlanInvalid as error:
+            yield f"for_each[{at}]: {error.message}"
+        else:
+            yield from (f"for_each[{at}]: {problem}" for problem in _argument_problems(tool, given))
+
+
+def _known_items(step: PlanStep) -> list[Any]:
+    """Return the items for which a step certainly makes a call, with what is not known of them yet; empty if none is
+    known, or if references of the step are malformed."""
+    from ccswarm.plan.schemas import TEXT, UNKNOWN
+
+    try:
+        for token in tokens([step.args, step.for_each]):
+            parse(token)
+        each = literal(step.for_each, UNKNOWN, TEXT, {})
+        return items_of(each) if isinstance(each, (str, list)) and not is_per_item(step.when) else []
+    except PlanInvalid:
+        return []
+
+
+def _argument_problems(tool: ToolInfo, arguments: Mapping[str, Any]) -> Iterator[str]:
+    from ccswarm.plan.schemas import UNKNOWN, compiled
 
     given: dict[str, Any] = {"call_key": UNKNOWN} if tool.keyed else {}
-    given |= literal(arguments, UNKNOWN, TEXT) if references else arguments
+    given |= arguments
     required: Iterable[str] = tool.input_schema.get("required") or ()
     if missing := [name for name in required if name not in given]:
         yield f"{tool.full_name} needs {', '.join(missing)}"

@@ -120,18 +120,36 @@ def resolve(value: Json, known: Mapping[str, Json]) -> Json:
     return value
 
 
-def literal(value: Json, unknown: Any, text: Any) -> Any:
-    """Return ``value`` as ``resolve`` would, with ``unknown`` in place of each reference whose value may be of any
-    type, and ``text`` in place of each other text that has a reference."""
+def literal(value: Json, unknown: Any, text: Any, known: Mapping[str, Json]) -> Any:
+    """Return ``value`` as ``resolve`` would, as far as that is known.
+
+    ``unknown`` is in place of each reference whose value may be of any type, and ``text`` in place of each other text
+    that has references of scopes that are not in ``known``. Raises PlanInvalid as ``resolve``.
+    """
     if isinstance(value, str):
-        if not any(found := list(tokens(value))):
-            return resolve(value, {})
+        found = list(tokens(value))
+        if not found or (known and all(parse(token).scope in known for token in found)):
+            return resolve(value, known)
         return unknown if found == [value] and not value.startswith(QUOTED) else text
     if isinstance(value, Mapping):
-        return {key: literal(item, unknown, text) for key, item in cast("Mapping[str, Json]", value).items()}
+        return {key: literal(item, unknown, text, known) for key, item in cast("Mapping[str, Json]", value).items()}
     if isinstance(value, (list, tuple)):
-        return [literal(item, unknown, text) for item in cast("Sequence[Json]", value)]
+        return [literal(item, unknown, text, known) for item in cast("Sequence[Json]", value)]
     return value
+
+
+def items_of(value: Json) -> list[Json]:
+    """Return the items of a for_each: a list, or the non-empty lines of a text. Raises PlanInvalid."""
+    if isinstance(value, str):
+        return [line for line in value.splitlines() if line.strip()]
+    if isinstance(value, (list, tuple)):
+        return list(cast("Sequence[Json]", value))
+    raise PlanInvalid(f"for_each needs a list or a text, not {as_text(value)[:60]}")
+
+
+def is_per_item(when: str) -> bool:
+    """Report whether the condition is evaluated for each item of a for_each, not once for the step."""
+    return any(parse(token).scope == "item" for token in tokens(when))
 
 
 def as_text(value: Json) -> str:

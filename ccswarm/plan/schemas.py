@@ -98,7 +98,7 @@ class Schema:
             if self._steps > MOST_STEPS:
                 raise _TooManySteps
             chosen = keyword
-            if self._partial and (name in _UNDECIDED or name == "oneOf") and _has_unknown(instance):
+            if self._partial and (name in _UNDECIDED or name == "oneOf") and has_unknown(instance):
                 if name != "oneOf":
                     return None
                 chosen = known["anyOf"]  # which of them match may change, and not that none does
@@ -109,10 +109,11 @@ class Schema:
         return counted
 
 
-def _has_unknown(value: Any) -> bool:
+def has_unknown(value: Any) -> bool:
+    """Report whether ``UNKNOWN`` or ``TEXT`` is in the value."""
     if isinstance(value, Mapping):
-        return any(map(_has_unknown, cast("Mapping[str, Any]", value).values()))
-    return any(map(_has_unknown, cast("list[Any]", value))) if isinstance(value, list) else value in (UNKNOWN, TEXT)
+        return any(map(has_unknown, cast("Mapping[str, Any]", value).values()))
+    return any(map(has_unknown, cast("list[Any]", value))) if isinstance(value, list) else value in (UNKNOWN, TEXT)
 
 
 def _is_number(_: Any, value: Any) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, cast
 
 from ai_session.errors import InvalidArguments
 
@@ -17,6 +17,14 @@ def text(params: Mapping[str, Any], name: str) -> str:
         fields = {name: "is empty" if value == "" else "must be a string"}
         raise InvalidArguments(f"{name} must be a string", fields=fields)
     return value
+
+
+def texts(params: Mapping[str, Any], name: str) -> list[str] | None:
+    """Return a list of texts, None if it is missing."""
+    value: Any = params.get(name)
+    if value is None or (isinstance(value, list) and all(isinstance(item, str) for item in cast("list[Any]", value))):
+        return cast("list[str] | None", value)
+    raise InvalidArguments(f"{name} must be a list of strings", fields={name: "must be a list of strings"})
 
 
 def extent(params: Mapping[str, Any], name: str) -> int:

@@ -11,7 +11,7 @@ from ai_session.gate.consent.person_check import parse_signature
 from ai_session.models import ToolCall
 from ai_session.servers.base import call_gate, person_of
 from ai_session.servers.control import questions
-from ai_session.servers.control.fields import table, text
+from ai_session.servers.control.fields import table, text, texts
 
 if TYPE_CHECKING:
     from ai_session.servers.base import Connection
@@ -118,7 +118,7 @@ async def settings(connection: Connection, params: Mapping[str, Any]) -> Mapping
 async def stop(connection: Connection, params: Mapping[str, Any]) -> Mapping[str, Any]:
     """End the daemon. With ``asked``, only if no other sessions than those end with it."""
     sessions = params.get("sessions") is True
-    asked: list[str] | None = params.get("asked")
+    asked = texts(params, "asked")
     ended: list[str] = []
 
     def leave() -> None:

@@ -21,7 +21,7 @@ from ccswarm.engines.base import Flow
 from ccswarm.errors import PlanInvalid
 from ccswarm.models import CallOutcome, CallStatus, Json
 from ccswarm.plan.expectations import record, unmet
-from ccswarm.plan.references import as_text, holds, parse, resolve, tokens
+from ccswarm.plan.references import holds, is_per_item, items_of, parse, resolve, tokens
 from ccswarm.plan.steps import needs_of, problems
 
 NAMED = 5
@@ -174,13 +174,13 @@ class Playbook:
         progress.state = "going"
         known = {**self._known, "agent": {"name": plan.agent or self._agent}}
         try:
-            if plan.when and not _is_per_item(plan) and not holds(plan.when, known):
+            if plan.when and not is_per_item(plan.when) and not holds(plan.when, known):
                 progress.state = "passed"
                 progress.result = {"status": "skipped"}
             elif plan.for_each is None:
                 progress.calls = [_Call(plan.id, 0, known, self._round)]
             else:
-                items = enumerate(_items(resolve(plan.for_each, known)))
+                items = enumerate(items_of(resolve(plan.for_each, known)))
                 progress.calls = [
                     _Call(f"{plan.id}[{at}]", at, {**known, "item": item}, self._round) for at, item in items
                 ]
@@ -248,7 +248,7 @@ class Playbook:
     def _arguments(self, plan: PlanStep, call: _Call) -> dict[str, Json] | None:
         """Return the arguments of a call's first try, or None if it ends without one."""
         try:
-            if plan.when and _is_per_item(plan) and not holds(plan.when, call.known):
+            if plan.when and is_per_item(plan.when) and not holds(plan.when, call.known):
                 call.end("passed", {"status": "skipped"})
                 return None
             return cast("dict[str, Json]", resolve(plan.args, call.known))
@@ -314,25 +314,11 @@ def _pause(retry: Retry, tries: int) -> float:
     return seconds
 
 
-def _is_per_item(plan: PlanStep) -> bool:
-    """Report whether the condition is evaluated for each item, not once for the step."""
-    return any(parse(token).scope == "item" for token in tokens(plan.when))
-
-
 def _referenced_steps(plan: PlanStep) -> Iterator[str]:
     for token in tokens([plan.args, plan.when, plan.for_each]):
         reference = parse(token)
         if reference.scope == "steps":
             yield reference.name
-
-
-def _items(value: Json) -> list[Json]:
-    """Return the items of a for_each: a list, or the non-empty lines of a text."""
-    if isinstance(value, str):
-        return [line for line in value.splitlines() if line.strip()]
-    if isinstance(value, list):
-        return cast("list[Json]", value)
-    raise PlanInvalid(f"for_each needs a list or a text, not {as_text(value)[:60]}")
 
 
 class PlaybookBrain:

@@ -313,33 +313,25 @@ def test_a_session_is_not_started_again_with_another_box_or_shell(cli: CommandLi
     (cli.home / "dash").symlink_to(shutil.which("dash") or "dash")
     assert cli.json("new", "ended", "--shell", "./dash")["state"] == "ready", "its own shell by another path"
     assert cli.json("new", "other", "--shell", "./dash", "--profile", "trusted")["shell"] == "dash"
+    assert cli.json("new", "another", "--shell", "~/dash", "--profile", "trusted")["shell"] == "dash"
     cli.run("exec", "ended", "exit 0")
     elsewhere = cli.json("new", "ended", "--cwd", "/usr", "--rows", "7")
     assert elsewhere["note"].partition(":")[0] == "working_directory and rows are ignored"
     assert elsewhere["working_directory"] == again["working_directory"]
 
 
-def test_a_session_whose_directory_is_gone_says_where_it_goes_on(cli: CommandLine) -> None:
-    gone = cli.home / "gone"
-    gone.mkdir()
-    cli.run("new", "ended", "--profile", "trusted", "--cwd", str(gone))
-    cli.run("exec", "ended", "exit 0")
-    gone.rmdir()
-    again = cli.json("new", "ended")
-    assert again["note"] == f"{gone} no longer exists: the session goes on in {again['working_directory']}"
-    assert cli.run("exec", "ended", "pwd").stdout == f"{again['working_directory']}\n"
-
-
-def test_a_session_in_a_box_whose_directory_is_gone_goes_on_in_its_workspace(cli: CommandLine) -> None:
+@pytest.mark.parametrize(("profile", "goes_on"), [("trusted", "."), ("workspace", "project")])
+def test_a_session_whose_directory_is_gone_says_where_it_goes_on(cli: CommandLine, profile: str, goes_on: str) -> None:
+    """In the home or, in a box, in its workspace."""
     project = cli.home / "project"
     gone = project / "gone"
     gone.mkdir(parents=True)
-    cli.run("new", "ended", "--profile", "workspace", "--cwd", "gone", cwd=project)
+    cli.run("new", "ended", "--profile", profile, "--cwd", "gone", cwd=project)
     cli.run("exec", "ended", "exit 0")
     gone.rmdir()
     again = cli.json("new", "ended")
-    assert again["note"] == f"{gone} no longer exists: the session goes on in {project}"
-    assert cli.run("exec", "ended", "pwd").stdout == f"{project}\n"
+    assert again["note"] == f"{gone} no longer exists: the session goes on in {cli.home / goes_on}"
+    assert cli.run("exec", "ended", "pwd").stdout == f"{cli.home / goes_on}\n"
 
 
 def test_what_comes_before_a_command_begins_is_no_output_of_it(cli: CommandLine) -> None:

@@ -195,6 +195,19 @@ def test_a_daemon_that_cannot_be_looked_for_is_not_said_to_be_missing(cli: Comma
     assert [row["name"] for row in cli.json("ls")] == ["main"]
 
 
+@pytest.mark.parametrize(("verb", "code"), [("start", 4), ("run", 1)])
+def test_a_directory_where_the_socket_belongs_is_named(cli: CommandLine, verb: str, code: int) -> None:
+    there = cli.home / ".local/state/ai-session/sock"
+    cli.run("daemon", "stop", "--yes")
+    there.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    there.unlink(missing_ok=True)
+    there.mkdir()
+    refused = cli.run("daemon", verb, code=code)
+    assert f"{there} is a directory" in refused.stderr
+    assert f"check who made {there}, then remove it" in refused.stderr
+    there.rmdir()
+
+
 def test_a_relative_path_of_the_configuration_counts_from_where_the_daemon_is_started(cli: CommandLine) -> None:
     (cli.home / "own.toml").write_text('[session]\nrows = 33\n[sandbox]\nprofile = "trusted"\n')
     with CommandLine(cli.home, AI_SESSION_CONFIG="own.toml") as other:

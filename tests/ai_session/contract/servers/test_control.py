@@ -232,6 +232,7 @@ async def test_rename_and_stop_are_passed_on() -> None:
         (b'{"id": 4}', 4, "invalid_arguments", "method"),
         (b'{"id": 4, "method": "call", "params": [1]}', 4, "invalid_arguments", "JSON objects"),
         (b'{"id": 4, "method": "call", "params": {}}', 4, "invalid_arguments", "name must be a string"),
+        (b'{"id": 4, "method": "stop", "params": {"asked": 3}}', 4, "invalid_arguments", "asked must be a list"),
         (b'{"id": 4, "method": "dance"}', 4, "invalid_arguments", "no method 'dance'"),
         (b'{"id": 4, "method": "call", "params": {"name": "nope"}}', 4, "unknown_tool", "unknown tool"),
         (b'{"id": 4, "method": "call", "params": {"name": "defect"}}', 4, "internal_error", "ZeroDivisionError"),

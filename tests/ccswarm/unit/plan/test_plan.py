@@ -214,6 +214,33 @@ def test_arguments_are_checked_as_by_the_run_except_for_values_that_are_not_know
     assert found("{ rows = 1 }", '{ rows = "${run.id}" }') == ["task t: gate 1: sh.new: $.rows: must be integer"]
 
 
+def test_the_items_that_a_plan_lists_are_checked_each() -> None:
+    """Unless the condition is each item's own: then it may be false for the wrong one."""
+    schema = {"type": "object", "properties": {"n": {"type": "integer"}, "t": {"type": "string"}}, "required": ["n"]}
+    tools = {"sh.new": ToolInfo("sh", "new", input_schema=schema)}
+
+    def found(each: str, args: str = '{ n = "${item}" }', when: str = "") -> list[str]:
+        first = '[[tasks.steps]]\nid = "r"\ntool = "sh.new"\nargs = { n = 1 }\n'
+        each = f'[[tasks.steps]]\nid = "s"\ntool = "sh.new"\nargs = {args}\nfor_each = {each}\nwhen = "{when}"\n'
+        where = "task t: step s: "
+        return [one.removeprefix(where) for one in problems(AGENT + task("t", first + each), tools)]
+
+    must = "sh.new: $.n: must be integer"
+    assert found("[1, 2]") == found("[]") == found('["${run.id}", 1]') == found('"${steps.r.lines}"') == []
+    assert found('[1, "two", 3, "4${run.id}"]') == [f"for_each[1]: {must}"]
+    assert found('"""\none\n\ntwo\n"""') == [f"for_each[0]: {must}", f"for_each[1]: {must}"]
+    assert found('[1, "two"]', when="${item} == 1") == []
+    assert found('[1, "two"]', when="${steps.r.ok}") == [f"for_each[1]: {must}"]
+    assert found('[1, "$${x"]', '{ n = 1, t = "${item}" }') == ["for_each[0]: sh.new: $.t: must be string"]
+    assert found("[1, 2]", '{ n = 1, t = "<${item}>" }') == []
+    assert found('[{ m = 1 }, { m = "x" }, 3]', '{ n = "${item.m}" }') == [
+        f"for_each[1]: {must}",
+        "for_each[2]: ${item.m} has no value: there is no m",
+    ]
+    malformed = found('[1, "two"]', '{ n = "${item" }')
+    assert [one.partition(" (")[0] for one in malformed] == ["${item is not a reference"]
+
+
 REVIEWS = {
     "review: by dan, which does not exist": 'by = ["dan"]\n',
     "review: a quorum of 2 of 1 cannot be reached": 'by = ["bob"]\nquorum = 2\n',
