@@ -322,16 +322,28 @@ def test_a_session_is_not_started_again_with_another_box_or_shell(cli: CommandLi
 
 @pytest.mark.parametrize(("profile", "goes_on"), [("trusted", "."), ("workspace", "project")])
 def test_a_session_whose_directory_is_gone_says_where_it_goes_on(cli: CommandLine, profile: str, goes_on: str) -> None:
-    """In the home or, in a box, in its workspace."""
+    """In the client's directory or, in a box, in its workspace."""
     project = cli.home / "project"
     gone = project / "gone"
     gone.mkdir(parents=True)
     cli.run("new", "ended", "--profile", profile, "--cwd", "gone", cwd=project)
     cli.run("exec", "ended", "exit 0")
     gone.rmdir()
-    again = cli.json("new", "ended")
+    again = cli.json("new", "ended", cwd=cli.home)
     assert again["note"] == f"{gone} no longer exists: the session goes on in {cli.home / goes_on}"
     assert cli.run("exec", "ended", "pwd").stdout == f"{cli.home / goes_on}\n"
+
+
+def test_a_relative_path_of_a_shell_needs_a_directory_from_which_it_counts(cli: CommandLine) -> None:
+    gone = cli.home / "gone"
+    gone.mkdir()
+    made = ["sh", "-c", 'rmdir "$PWD"; exec "$@"', "sh", *LINE, "new", "main", "--profile", "trusted", "--json"]
+    for shell, code, words in (("bin/sh", 2, "pass the name of a shell, or an absolute path"), ("/bin/sh", 0, "")):
+        gone.mkdir(exist_ok=True)
+        ran = subprocess.run(
+            [*made, "--shell", shell], cwd=gone, env=cli.env, capture_output=True, timeout=BOUND_SECONDS, check=False
+        )
+        assert (ran.returncode, json.loads(ran.stdout).get("error", {}).get("suggestion", "")) == (code, words)
 
 
 def test_what_comes_before_a_command_begins_is_no_output_of_it(cli: CommandLine) -> None:
