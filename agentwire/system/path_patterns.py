@@ -34,10 +34,14 @@ def parents(path: str) -> Iterator[str]:
 
 
 def fold(name: str) -> str:
-    """Return ``name`` without what some file system ignores: case, width, invisible characters, final dots, spaces."""
+    """Return ``name`` without what some file system ignores: case, width, invisible characters, final dots, spaces.
+
+    A name of nothing else stays as it is.
+    """
+    seen = name
     if not name.isascii():
-        name = "".join(char for char in unicodedata.normalize("NFKC", name) if char not in _IGNORED)
-    return name.casefold().rstrip(". ") or name
+        seen = "".join(char for char in unicodedata.normalize("NFKC", name) if char not in _IGNORED)
+    return seen.casefold().rstrip(". ") or name
 
 
 def fold_path(path: str) -> str:

@@ -96,6 +96,9 @@ def test_other_names_are_other_names(name: str) -> None:
 
 
 @given(st.text(st.characters(exclude_characters="/\0"), min_size=1))
+@example("...")
+@example("\xad")
+@example("\xad.")
 def test_every_name_folds_to_one(name: str) -> None:
     assert fold(name)
 
