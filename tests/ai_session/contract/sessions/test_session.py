@@ -63,6 +63,20 @@ async def test_output_exit_code_and_state_are_exact(session: Session) -> None:
     assert session.state() is SessionState.READY
 
 
+def timers_of(session: Session) -> list[asyncio.TimerHandle]:
+    """Return the timers of a session's parts that will go off."""
+    parts = (session.reader, session.watchdog, session.prompt, session.typed_lines)
+    scheduled: list[asyncio.TimerHandle] = asyncio.get_running_loop()._scheduled  # type: ignore[attr-defined]
+    return [timer for timer in scheduled if not timer.cancelled() and getattr(timer._callback, "__self__", 0) in parts]
+
+
+async def test_a_shell_started_again_before_the_last_one_was_looked_at_has_one_timer(session: Session) -> None:
+    before = len(timers_of(session))
+    session.watchdog.watch_start_files()
+    session.watchdog.watch_start_files()
+    assert len(timers_of(session)) <= before + 1
+
+
 async def test_a_prompt_that_is_not_read_as_expected_is_not_watched_forever(
     manager: SessionManager, home: Path
 ) -> None:
@@ -70,9 +84,9 @@ async def test_a_prompt_that_is_not_read_as_expected_is_not_watched_forever(
     waits = "mkfifo ~/f; exec 5<>~/f; print -u 5; h() { read -u 5; read -u 5 }; zle -F 5 h\n"
     (home / ".zshrc").write_text(waits)
     session = await manager.create(request(shell="zsh"))
-    scheduled: list[asyncio.TimerHandle] = asyncio.get_running_loop()._scheduled  # type: ignore[attr-defined]
+    assert timers_of(session)
     deadline = time.monotonic() + BOUND_SECONDS
-    while any(getattr(timer._callback, "__self__", None) is session and not timer.cancelled() for timer in scheduled):
+    while timers_of(session):
         assert time.monotonic() < deadline, "it is watched forever"
         await pause_awaited()
 
