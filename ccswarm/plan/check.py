@@ -248,7 +248,8 @@ def _tool_problems(
     """Yield what is wrong with a call; its arguments may contain references if it is that of a ``step``."""
     server, dot, name = tool.partition(".")
     if not dot or not name:
-        yield f"{tool!r} is not SERVER.TOOL"
+        same = [known.full_name for known in (tools or {}).values() if known.name == tool]
+        yield f"{tool!r} is not SERVER.TOOL" + (f" (did you mean {same[0]}?)" if same else "")
     elif server == OWN_SERVER and not any(known.server == server for known in (tools or {}).values()):
         return  # the server was not asked
     elif server not in _servers(settings):

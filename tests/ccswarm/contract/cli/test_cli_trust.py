@@ -217,7 +217,7 @@ def test_trust_is_a_persons_to_say(verbs: RunVerbs) -> None:
     verbs.run("tools")
     verbs.file.write_text(EVIL)
     said = verbs.run("trust", code=5)
-    assert "+agents" not in said.out
+    assert "+[mcp]" not in said.out
     assert "+[mcp]" in said.err
     assert said.err.endswith("next: ccswarm trust in a terminal, or with --yes\n")
     verbs.run("tools", code=5)

@@ -104,7 +104,8 @@ def test_problems_of_tasks(said: str) -> None:
 STEPS = {
     "a: is for agent bob, which does not exist": step("a", agent="bob"),
     "a: agent eve has no grant for sh.any": step("a", agent="eve"),
-    "a: 'any' is not SERVER.TOOL": step("a", tool="any"),
+    "a: 'any' is not SERVER.TOOL (did you mean sh.any?)": step("a", tool="any"),
+    "a: 'nothing' is not SERVER.TOOL": step("a", tool="nothing"),
     "a: server s, which does not exist (did you mean sh?)": step("a", tool="s.any"),
     "a: tool sh.runn, which does not exist (did you mean sh.run?)": step("a", tool="sh.runn"),
     "a: sh.run needs session, command": step("a", tool="sh.run"),
