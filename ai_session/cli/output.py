@@ -30,7 +30,8 @@ _BY_ERROR = {
 
 _HINTS = {
     "session_not_found": "ai-session ls shows them, ai-session new opens one",
-    "session_busy": "ai-session logs -f shows it, ai-session interrupt ends it; or use another session",
+    "session_busy": "ai-session logs -f shows it, ai-session send answers it, ai-session interrupt ends it; or use"
+    " another session",
     "session_exited": "ai-session new with its name starts it again where it left off",
     "session_exists": "use it, or choose another name: ai-session ls",
     "nothing_running": "ai-session send SESSION -k C-c reaches a program a person started",

@@ -319,6 +319,14 @@ def became(name: str, program: str) -> IntegrationLost:
     )
 
 
+def asked_at_prompt(name: str) -> SessionBusy:
+    """Return the error for a session whose shell asks for input before it shows its prompt."""
+    return SessionBusy(
+        f"what draws the prompt of {name!r} waits for input",
+        suggestion="look with read_screen and answer with send_input",
+    )
+
+
 def asked_at_start(name: str) -> IntegrationLost:
     """Return the error for a session whose start files wait for input."""
     return IntegrationLost(

@@ -213,6 +213,12 @@ class SessionFacts:
             return False
         return self.process.is_busy() and not self.fed_elsewhere()
 
+    def asks_before_prompt(self) -> bool:
+        """Report whether the shell itself asks for a line since its last command, as a hook of its prompt does."""
+        if self.at.ready or self.at.human_line or not self.at.up or self.running is not None or self.process is None:
+            return False
+        return self.process.asks(self.shell, self.at.flags) and not self.fed_elsewhere()
+
     def is_at_work(self) -> bool:
         """Report whether the shell does not wait for its terminal, or has not read everything typed there."""
         return self.process is None or self.process.is_at_work(self.holder())

@@ -76,7 +76,8 @@ class Prompt:
         while not session.at.ready and not session.at.human_line and session.exit is None:
             if session.at.up and not was_up:
                 deadline, was_up = loop.time() + READY_SECONDS, True
-            if session.blocker or not await session.changed(deadline - loop.time()):
+            stuck = session.blocker or (self._watchdog.start_in_vain and not session.at.up)
+            if stuck or not await session.changed(deadline - loop.time()):
                 break
         session.check_alive()
         if session.at.ready or session.at.human_line or session.terminal is None:
@@ -87,9 +88,11 @@ class Prompt:
         if holder is not None and session.draws_prompt():
             self.overdue = True
             raise commands.at_prompt_work(session.spec.name, PROMPT_SECONDS)
+        if session.asks_before_prompt():
+            raise commands.asked_at_prompt(session.spec.name)
         if not session.at.up and session.blocker and session.present_shell()[0] is None:
             raise commands.became(session.spec.name, session.blocker)
-        if not session.at.up and session.blocker:
+        if not session.at.up and (session.blocker or self._watchdog.start_in_vain):
             raise commands.asked_at_start(session.spec.name)
         if not session.at.up:
             raise commands.not_started(session.spec.name, STARTUP_SECONDS)
@@ -113,7 +116,8 @@ class Prompt:
         """Report whether the shell seems to read for what draws its prompt, such as the terminal's cursor position."""
         session = self._session
         undrawn = session.at.up and not session.at.ready and not session.at.human_line
-        return undrawn and session.process is not None and session.process.reads_elsewhere(session.shell)
+        elsewhere = undrawn and session.process is not None and session.process.reads_elsewhere(session.shell)
+        return elsewhere or session.asks_before_prompt()
 
     async def _editor_reads(self) -> None:
         """Wait until the shell's editor reads: before that, letters that are keys of the terminal cannot be quoted."""

@@ -414,6 +414,8 @@ class Session(SessionFacts):
             return SessionState.RUNNING
         if idle and self.at.ready and not self.typed.unsettled:
             return SessionState.READY
+        if idle and self.asks_before_prompt():
+            return SessionState.WAITING_INPUT
         holder = self.holder()
         if idle and self.typed.unsettled and holder is not None and self.is_at_work():
             return SessionState.STOPPED if holder.stopped else SessionState.RUNNING

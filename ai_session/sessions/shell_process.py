@@ -112,6 +112,23 @@ class ShellProcess:
         """Report whether an interactive shell with a line editor reads lines without it, but not by bash's ``read``."""
         return self.input_mode() == "line" and foreground.read_size(self.pid) != BASH_READS
 
+    def asks(self, began_as: Shell, flags: str) -> bool:
+        """Report whether a shell that has a line editor reads without it, as its ``read`` does.
+
+        ``flags`` are the letters of its options, empty if they are not known: without its line editor, it may read so
+        at its prompt.
+        """
+        mode = self.input_mode()
+        if mode is None or not began_as.line_editor or self.present(began_as)[1]:
+            return False
+        if mode == "raw":
+            return not self.edits_lines()
+        if mode == "password" or began_as.name == "fish":
+            return True
+        if began_as.name == "zsh":
+            return not flags or "Z" in flags
+        return foreground.read_size(self.pid) in (BASH_READS, None)  # `read -t` waits in another system call
+
     def present(self, began_as: Shell) -> tuple[Shell | None, bool]:
         """Return which shell it is now, None if it is not a shell, and whether it is not the one that was started."""
         pid = self.pid
@@ -121,10 +138,15 @@ class ShellProcess:
             name = name or os.path.basename(processes.program(pid))
             with contextlib.suppress(ShellUnavailable):
                 shell = shell_named(name)
-                ours = self._image == processes.image(pid) if self._image else os.fsencode(self._files) in arguments
+                ours = self._image == processes.image(pid) if self._image else self._is_given_files(arguments)
                 replaced = shell is not began_as or (not ours and bool(self._image or shell.asks))
                 return (shell if not replaced or processes.controls_jobs(pid) else None), replaced
         return None, True
+
+    def _is_given_files(self, arguments: bytes) -> bool:
+        """Report whether the process began with our integration; a shell that its start files execute does not."""
+        own = os.fsencode(self._files)
+        return own in arguments or own in processes.environment(self.pid)
 
     def evidence(
         self, began_as: Shell, printed: int, *, may_read: bool, by_person: bool, unedited: bool = False

@@ -77,16 +77,18 @@ class TypedLines:
             settled = session.holder() is not None and not session.is_at_work()
             if (settled or interrupt in data) and (number := self._prompt.show_mark()) is not None:
                 session.typed.begin_at(number)
+        self._news.set()
+        if session.asks_before_prompt():
+            return  # the answer to that is no line of the shell's
         session.typed.add(data, interrupt, session.at.prompts, session.log.end, session.at.lines)
         if session.running is None and not session.at.ready and not session.at.human_line:
             session.typed.owe_prompt()
-        self._news.set()
 
     async def send_lines(self, data: bytes, command_id: str) -> RunningCommand | None:
         """Type ``data``. If it ends a line at the prompt, return what the lines do, as a command that can be awaited.
 
         It ends when the shell has taken all that was typed and its prompt is back. None: ``data`` is input of what
-        runs, or half a line. Raises SessionTakenOver, SessionExited, LimitReached.
+        runs, what draws the prompt, or half a line. Raises SessionTakenOver, SessionExited, LimitReached.
         """
         session = self._session
         session.check_typist()
@@ -96,7 +98,8 @@ class TypedLines:
         await self.until_begun()
         await self._takes_a_line()
         holder = session.holder()
-        if not self._free_for_lines() or (holder is not None and not holder.leads_itself):
+        foreign = holder is not None and not holder.leads_itself
+        if not self._free_for_lines() or foreign or session.asks_before_prompt():
             self.send(data)
             return None
         record = CommandRecord(

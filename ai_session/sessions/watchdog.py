@@ -52,7 +52,7 @@ class Watchdog:
         self._line_watch: asyncio.TimerHandle | None = None
         self._starting: asyncio.TimerHandle | None = None
         self.start_in_vain = False
-        """Whether a shell that has read its start files reads, but did not answer whether it is at its prompt."""
+        """Whether a shell that starts reads, and nothing shows that it does so at its prompt."""
         self._killing: asyncio.TimerHandle | None = None
 
     def release(self) -> None:
@@ -329,7 +329,7 @@ class Watchdog:
             return
         evidence = session.evidence()
         holder = session.holder() if evidence == before else None  # which looks at every process of the machine
-        self.start_in_vain = session.at.up and evidence == before and evidence.reads and tries >= ASKS
+        self.start_in_vain = evidence == before and evidence.reads and tries >= ASKS
         still = holder is not None and bool(holder.input_mode)
         session.blocker = holder.name if still and holder is not None and not evidence.reads else ""
         # What it started, as fish does the first time, may be at work in its group.

@@ -59,6 +59,11 @@ def command_line(pid: int) -> bytes:
     return read_bytes(f"/proc/{pid}/cmdline")
 
 
+def environment(pid: int) -> bytes:
+    """Return the environment with which the process was executed, NUL after each variable; empty if hidden."""
+    return read_bytes(f"/proc/{pid}/environ")
+
+
 def image(pid: int) -> bytes:
     """Return a value that changes only when the process executes another program, even a namesake; empty if hidden."""
     # Its load addresses, which the kernel randomizes at each exec.

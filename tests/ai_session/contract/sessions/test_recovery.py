@@ -275,16 +275,71 @@ async def test_whatever_the_start_files_do_commands_run(
     assert not session.at.human_line
 
 
-@pytest.mark.parametrize(("text", "said"), [("exec vim -u NONE", "vim"), ("read -p 'name? ' x", "wait for input")])
+NIGHTLY = pytest.mark.torture
+
+
+@pytest.mark.parametrize(
+    ("shell", "file", "text", "said"),
+    [
+        ("bash", ".bashrc", "exec vim -u NONE", "vim"),
+        ("bash", ".bashrc", "read -p 'name? ' x", "wait for input"),
+        ("zsh", ".zshrc", "read 'x?name? '", "wait for input"),
+        pytest.param("zsh", ".zshenv", "read -k 1 'x?name? '", "wait for input", marks=NIGHTLY),
+        ("fish", ".config/fish/config.fish", "read -P 'name? ' x", "wait for input"),
+    ],
+)
 async def test_start_files_that_keep_the_shell_are_named(
-    manager: SessionManager, home: Path, text: str, said: str
+    manager: SessionManager, home: Path, shell: str, file: str, text: str, said: str
 ) -> None:
-    (home / ".bashrc").write_text(f"{text}\n")
-    session = await manager.create(request(shell="bash"))
+    (home / file).parent.mkdir(parents=True, exist_ok=True)
+    (home / file).write_text(f'{text}\necho "<$x>" >>~/got\n')
+    session = await manager.create(request(shell=shell))
     assert session.state() is SessionState.STARTING
     for _ in range(2):
         with pytest.raises(IntegrationLost, match=said):
             await session.begin("echo never", command_id="cmd")
+    assert not (home / "got").exists()
+    if said == "wait for input":
+        session.send(b"a\n")
+        await until(session, (home / "got").exists)
+        assert (home / "got").read_text() == "<a>\n"
+
+
+ONCE = '[ -n "$asked" ] || {{ asked=1; {}; echo "<$x>" >>~/got; }}'
+
+
+@pytest.mark.parametrize(
+    ("shell", "text"),
+    [
+        ("bash", "read -p 'update? ' x"),
+        pytest.param("bash", "read -t 600 x", marks=NIGHTLY),
+        pytest.param("bash", "read -s x", marks=NIGHTLY),
+        ("bash", "read -n 1 x"),
+        ("zsh", "read 'x?update? '"),
+        pytest.param("zsh", "read -t 600 x", marks=NIGHTLY),
+        pytest.param("zsh", "read -s x", marks=NIGHTLY),
+        pytest.param("zsh", "read -k 1 x", marks=NIGHTLY),
+    ],
+)
+async def test_what_a_hook_of_the_prompt_asks_is_not_answered_by_a_command(
+    manager: SessionManager, home: Path, shell: str, text: str
+) -> None:
+    """By day and by night: a line of keys, with a limit of time, without an echo, and a single key."""
+    asks = ONCE.format(text)
+    (home / ".bashrc").write_text(f"hook() {{ {asks}; }}\nPROMPT_COMMAND=hook\n")
+    (home / ".zshrc").write_text(f"precmd() {{ {asks}; }}\n")
+    session = await manager.create(request(shell=shell))
+    assert session.state() is SessionState.WAITING_INPUT
+    with pytest.raises(SessionBusy, match="waits for input"):
+        await session.begin("echo never", command_id="never")
+    assert not (home / "got").exists()
+    single = "1 x" in text
+    assert await session.typed_lines.send_lines(b"y" if single else b"yes\n", "answer") is None
+    await until(session, lambda: session.at.ready)
+    assert (home / "got").read_text() == ("<y>\n" if single else "<yes>\n")
+    running = await session.begin("sh -c 'echo next; exit 4'", command_id="next")
+    assert await wait.for_command(session, running, BOUND_SECONDS, until_input=False) == "finished"
+    assert (text_of(session, running.record), running.record.exit_code, running.dropped) == ("next\n", 4, "")
 
 
 async def test_a_start_file_that_was_answered_goes_on(manager: SessionManager, home: Path) -> None:
