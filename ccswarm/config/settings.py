@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import date, time
 from fnmatch import fnmatchcase
-from typing import Annotated, Any, Literal, get_args
+from math import isfinite
+from typing import Annotated, Any, Literal, TypeVar, cast, get_args
 from urllib.parse import urlsplit
 
-from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, StringConstraints
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, PrivateAttr, StringConstraints
 
 from agentwire.notices import settings as notices
 from agentwire.system.peers import is_loopback
@@ -27,6 +29,30 @@ Approval = Literal["auto", "destructive", "all"]
 Topology = Literal["hierarchical", "mesh", "ring", "star"]
 Strategy = Literal["parallel", "sequential", "adaptive"]
 Merge = Literal["auto", "branch", "ask"]
+_Value = TypeVar("_Value")
+
+
+def only_json(value: _Value) -> _Value:
+    """Return ``value``. Raises ValueError, naming each, for values that TOML has and JSON lacks: dates, nan, inf."""
+    found: list[tuple[str, object]] = [("", value)]
+    wrong: list[str] = []
+    for at, one in found:  # which grows: the call stack might be too small for the nesting
+        if isinstance(one, Mapping):
+            found += [(f"{at}.{key}", item) for key, item in cast("Mapping[str, object]", one).items()]
+        elif isinstance(one, (list, tuple)):
+            found += [(f"{at}[{number}]", item) for number, item in enumerate(cast("Sequence[object]", one))]
+        elif isinstance(one, (date, time)):
+            where = at.removeprefix(".")
+            wrong.append(f'has a date or time at {where}, which JSON does not have: write the text "{one.isoformat()}"')
+        elif isinstance(one, float) and not isfinite(one):
+            wrong.append(f"has {one} at {at.removeprefix('.')}, which JSON does not have")
+    if wrong:
+        raise ValueError(" and ".join(wrong))
+    return value
+
+
+JsonTable = Annotated[dict[str, Any], AfterValidator(only_json)]
+ForEach = Annotated[str | tuple[Any, ...] | None, AfterValidator(only_json)]
 
 
 class Section(BaseModel):
@@ -191,7 +217,7 @@ class AgentSettings(Section):
     )
     prompt: str = Field(default="", description="Description of its role, for brains with a model.")
     budget: Budget = Field(default=Budget(), description="Budget of this agent in one run.")
-    settings: dict[str, Any] = Field(default={}, description="Settings of its brain.")
+    settings: JsonTable = Field(default={}, description="Settings of its brain.")
 
     @property
     def takes_words(self) -> bool:
@@ -219,7 +245,7 @@ class Expect(Section):
     status: str | None = Field(default=None, description="The result's status must equal this.")
     contains: str | None = Field(default=None, description="The text must contain this.")
     matches: str | None = Field(default=None, description="The text must match this regular expression somewhere.")
-    equals: dict[str, Any] = Field(default={}, description="Values of fields of the structured result, by path.")
+    equals: JsonTable = Field(default={}, description="Values of fields of the structured result, by path.")
 
 
 class PlanStep(Section):
@@ -229,14 +255,12 @@ class PlanStep(Section):
     id: Name = Field(description="ID, unique in the task.")
     agent: Name | None = Field(default=None, description="Agent that calls the tool; not given: the task's agent.")
     tool: str = Field(description="Tool to call: SERVER.TOOL.")
-    args: dict[str, Any] = Field(default={}, description="The tool's arguments.")
+    args: JsonTable = Field(default={}, description="The tool's arguments.")
     needs: tuple[Name, ...] | None = Field(
         default=None, description="Steps that must run before it; not given: the previous one."
     )
     when: str = Field(default="", description="Condition to run it: ${…} == value, ${…} != value, or ${…} alone.")
-    for_each: str | tuple[Any, ...] | None = Field(
-        default=None, description="Run it once for each of these, as ${item}."
-    )
+    for_each: ForEach = Field(default=None, description="Run it once for each of these, as ${item}.")
     parallel: int = Field(default=1, ge=1, le=64, description="Maximum number of items of for_each to run at once.")
     retry: Retry = Field(default=Retry(), description="Retries after a failure.")
     timeout_seconds: float | None = Field(default=None, gt=0, description="Time limit for the call.")
@@ -254,7 +278,7 @@ class Gate(Section):
 
     command: str = Field(default="", description="Command for the swarm's shell server; exit code 0 passes.")
     tool: str = Field(default="", description="Tool to call instead of a command: SERVER.TOOL.")
-    args: dict[str, Any] = Field(default={}, description="The tool's arguments.")
+    args: JsonTable = Field(default={}, description="The tool's arguments.")
     expect: Expect = Field(default=Expect(), description="What the tool's result must be.")
     timeout_seconds: float = Field(default=600, gt=0, description="Time limit for the check.")
 

@@ -7,12 +7,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path, PurePosixPath
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from pydantic import Discriminator, Field, Tag
 
 from ccswarm.config import config, parsing
-from ccswarm.config.settings import AgentSettings, Name, PlanStep, Section
+from ccswarm.config.settings import AgentSettings, JsonTable, Name, PlanStep, Section
 
 GUIDE = "ai-session docs evaluation describes the format of a suite"
 TERMINAL = "terminal"
@@ -30,9 +30,7 @@ class ReplyCall(Section):
     """A tool call of a recorded model."""
 
     tool: str = Field(description="SERVER.TOOL, or finish.")
-    arguments: dict[str, Any] = Field(
-        default={}, description="The tool's arguments; $1.FIELD refers to the first answer."
-    )
+    arguments: JsonTable = Field(default={}, description="The tool's arguments; $1.FIELD refers to the first answer.")
 
 
 class Reply(Section):

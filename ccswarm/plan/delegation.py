@@ -11,7 +11,7 @@ from typing import Annotated, Any
 from pydantic import Field, StringConstraints, ValidationError
 
 from agentwire.validation import requirement
-from ccswarm.config.settings import Expect, Gate, Name, PlanStep, Retry, Section, TaskSettings
+from ccswarm.config.settings import Expect, ForEach, Gate, JsonTable, Name, PlanStep, Retry, Section, TaskSettings
 from ccswarm.errors import PlanInvalid
 from ccswarm.models import Priority
 
@@ -30,10 +30,10 @@ class DelegatedStep(Section):
 
     id: Name
     tool: str
-    args: dict[str, Any] = Field(default={})
+    args: JsonTable = Field(default={})
     needs: tuple[Name, ...] | None = None
     when: str = ""
-    for_each: str | tuple[Any, ...] | None = None
+    for_each: ForEach = None
     parallel: int = Field(default=1, ge=1, le=64)
     retry: Retry = Retry()
     timeout_seconds: float | None = Field(default=None, gt=0)

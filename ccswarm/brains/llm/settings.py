@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 from pydantic import BeforeValidator, Field, PrivateAttr, ValidationError, model_validator
 
 from agentwire.validation import requirement
-from ccswarm.config.settings import SECRET_HEADER, Section, section_of
+from ccswarm.config.settings import SECRET_HEADER, JsonTable, Section, section_of
 from ccswarm.config.starters import maker_of
 from ccswarm.errors import PlanInvalid
 
@@ -63,7 +63,7 @@ class Recorded(Section):
     task's N-th call (``$1.session_id``, ``$2.sessions.0.name``)."""
 
     tool: str = Field(description="SERVER.TOOL, finish, or recall.")
-    arguments: dict[str, Any] = Field(default={}, description="Its arguments.")
+    arguments: JsonTable = Field(default={}, description="Its arguments.")
 
 
 class RecordedReply(Section):
@@ -118,7 +118,7 @@ class Model(Section):
         description="Whether it gets the images in results; not given: only if the vendor's own API is used.",
     )
     headers: dict[str, str] = Field(default={}, description="HTTP headers; env:NAME is replaced by a variable.")
-    body: dict[str, Any] = Field(default={}, description="Fields added to each request, in the API's format.")
+    body: JsonTable = Field(default={}, description="Fields added to each request, in the API's format.")
     replies: Replies = Field(
         default={}, description="Answers of a recorded model, in order; or a table of such lists by task ID."
     )

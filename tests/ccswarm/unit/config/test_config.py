@@ -173,6 +173,28 @@ def test_what_is_not_toml_is_named_with_its_line(tmp_path: Path) -> None:
         (STEP + "retry.times = 1000", "[steps.one.retry] times should be at most 100"),
         ("[swarm.budget]\nseconds = inf", "[swarm.budget] seconds should be a finite number"),
         ("[engine]\nretention_days = nan", "[engine] retention_days should be a finite number"),
+        (
+            STEP + "for_each = [1, 1979-05-27, [inf]]",
+            (
+                '[steps.one] for_each has a date or time at [1], which JSON does not have: write the text "1979-05-27" '
+                "and has inf at [2][0], which JSON does not have"
+            ),
+        ),
+        (
+            STEP + "args = { on.t = [07:32:00] }",
+            '[steps.one] args has a date or time at on.t[0], which JSON does not have: write the text "07:32:00"',
+        ),
+        (STEP + "expect.equals = { n = nan }", "[steps.one.expect] equals has nan at n, which JSON does not have"),
+        (
+            '[[tasks]]\nid = "t"\n[[tasks.gates]]\ntool = "s.t"\nargs = { n = -inf }',
+            "[tasks.t.gates.#1] args has -inf at n, which JSON does not have",
+        ),
+        (
+            '[[tasks]]\nid = "t"\nreview.steps = [{ id = "s", tool = "s.t", for_each = [inf] }]',
+            "[tasks.t.review.steps.s] for_each has inf at [0], which JSON does not have",
+        ),
+        ('[[agents]]\nname = "a"\nsettings = { seed = nan }', "[agents.a] settings has nan at seed, which JSON does"),
+        ('{ "steps": [{ "id": "one", "tool": "s.t", "args": { "n": NaN } }] }', "[steps.one] args has nan at n"),
         ("mcp = 3", "mcp should be a table"),
         ("agents = [3]", "[agents] #1 should be a table"),
         ('[mcp]\nservers = [{ name = "s", command = "a \'b" }]', "[mcp.servers.s] command cannot be split: No closing"),
