@@ -8,12 +8,13 @@ import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
 from graphlib import TopologicalSorter
+from types import MappingProxyType
 from typing import Any
 
 from ccswarm.config.settings import PLAYBOOK, WORD_TOOLS, AgentSettings, PlanStep, Settings, TaskSettings
 from ccswarm.errors import PlanInvalid
-from ccswarm.models import PRIORITIES, ToolInfo
-from ccswarm.plan.references import is_per_item, items_of, literal, parse, tokens
+from ccswarm.models import PRIORITIES, Json, ToolInfo
+from ccswarm.plan.references import are_known, condition, holds, is_per_item, items_of, literal, parse, tokens
 from ccswarm.plan.steps import cycle_problems, describe_unknown, needs_of, not_needed, predecessors, problems
 
 OWN_SERVER = "swarm"
@@ -114,7 +115,8 @@ def _task_problems(
         f"step {problem}" for problem in problems(task.steps, inputs, lambda name: _not_input(task, name, tasks))
     )
     for step in task.steps:
-        yield from (f"step {step.id}: {problem}" for problem in _step_problems(settings, step, doers, tools))
+        known = {"task": {"id": task.id, "text": task.text}}
+        yield from (f"step {step.id}: {problem}" for problem in _step_problems(settings, step, doers, tools, known))
     yield from (f"review: {problem}" for problem in _review_problems(settings, task, doers, tools))
     for number, gate in enumerate(task.gates, 1):
         if bool(gate.command) == bool(gate.tool):
@@ -167,7 +169,7 @@ def _review_problems(
             )
     yield from (f"step {problem}" for problem in problems(review.steps, {}, lambda _: "a task: reviews have no needs"))
     for step in review.steps:
-        yield from (f"step {step.id}: {problem}" for problem in _step_problems(settings, step, reviewers, tools))
+        yield from (f"step {step.id}: {problem}" for problem in _step_problems(settings, step, reviewers, tools, {}))
 
 
 def _writing_tools(
@@ -224,10 +226,14 @@ def _text_problems(settings: Settings, agent: AgentSettings) -> Iterator[str]:
 
 
 def _step_problems(
-    settings: Settings, step: PlanStep, doers: Sequence[AgentSettings], tools: Mapping[str, ToolInfo] | None
+    settings: Settings,
+    step: PlanStep,
+    doers: Sequence[AgentSettings],
+    tools: Mapping[str, ToolInfo] | None,
+    known: Mapping[str, Json],
 ) -> Iterator[str]:
     agents = {agent.name: agent for agent in settings.agents}
-    yield from _tool_problems(settings, step.tool, step.args, tools, step)
+    yield from _tool_problems(settings, step.tool, step.args, tools, step, known)
     if step.agent and step.agent not in agents:
         yield f"is for agent {describe_unknown(step.agent, agents)}"
         return
@@ -244,6 +250,7 @@ def _tool_problems(
     arguments: Mapping[str, Any],
     tools: Mapping[str, ToolInfo] | None,
     step: PlanStep | None = None,
+    known: Mapping[str, Json] = MappingProxyType({}),
 ) -> Iterator[str]:
     """Yield what is wrong with a call; its arguments may contain references if it is that of a ``step``."""
     server, dot, name = tool.partition(".")
@@ -260,38 +267,47 @@ def _tool_problems(
         names = [known.name for known in tools.values() if known.server == server]
         yield f"tool {describe_unknown(name, names, within=f'{server}.')}"
     elif tools is not None:
-        yield from _call_problems(tools[tool], arguments, step)
+        yield from _call_problems(tools[tool], arguments, step, known)
 
 
-def _call_problems(tool: ToolInfo, arguments: Mapping[str, Any], step: PlanStep | None) -> Iterator[str]:
-    from ccswarm.plan.schemas import TEXT, UNKNOWN, has_unknown  # slow to load, and most verbs check no arguments
+def _call_problems(
+    tool: ToolInfo, arguments: Mapping[str, Any], step: PlanStep | None, known: Mapping[str, Json]
+) -> Iterator[str]:
+    from ccswarm.plan.schemas import TEXT, UNKNOWN  # slow to load, and most verbs check no arguments
 
     if step is None:
         yield from _argument_problems(tool, arguments)
         return
-    if not (items := _known_items(step)):
-        yield from _argument_problems(tool, literal(arguments, UNKNOWN, TEXT, {}))
-    for at, item in enumerate(items):
+    for where, values in _calls(step, known):
         try:
-            given = literal(arguments, UNKNOWN, TEXT, {} if has_unknown(item) else {"item": item})
+            if step.when and are_known(step.when, values) and not holds(step.when, values):
+                continue
+            given = literal(arguments, UNKNOWN, TEXT, values)
         except PlanInvalid as error:
-            yield f"for_each[{at}]: {error.message}"
+            yield f"{where}{error.message}"
         else:
-            yield from (f"for_each[{at}]: {problem}" for problem in _argument_problems(tool, given))
+            yield from (f"{where}{problem}" for problem in _argument_problems(tool, given))
 
 
-def _known_items(step: PlanStep) -> list[Any]:
-    """Return the items for which a step certainly makes a call, with what is not known of them yet; empty if none is
-    known, or if references of the step are malformed."""
-    from ccswarm.plan.schemas import TEXT, UNKNOWN
+def _calls(step: PlanStep, known: Mapping[str, Json]) -> Iterator[tuple[str, Mapping[str, Json]]]:
+    """Yield the calls that a step may make, each with its location and what is known of its references. An item counts
+    as not known if it is not certain that its condition holds."""
+    from ccswarm.plan.schemas import TEXT, UNKNOWN, has_unknown
 
     try:
-        for token in tokens([step.args, step.for_each]):
+        for token in tokens([step.args, step.for_each, condition(step.when) if step.when else ""]):
             parse(token)
-        each = literal(step.for_each, UNKNOWN, TEXT, {})
-        return items_of(each) if isinstance(each, (str, list)) and not is_per_item(step.when) else []
-    except PlanInvalid:
-        return []
+        each = literal(step.for_each, UNKNOWN, TEXT, known)
+    except PlanInvalid:  # is reported by itself
+        yield "", {}
+        return
+    if not isinstance(each, (str, list)):
+        yield "", known
+        return
+    for at, item in enumerate(items_of(each)):
+        values = known if has_unknown(item) else {**known, "item": item}
+        certain = not is_per_item(step.when) or are_known(step.when, values)
+        yield (f"for_each[{at}]: ", values) if certain else ("", known)
 
 
 def _argument_problems(tool: ToolInfo, arguments: Mapping[str, Any]) -> Iterator[str]:

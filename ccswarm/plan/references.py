@@ -124,11 +124,11 @@ def literal(value: Json, unknown: Any, text: Any, known: Mapping[str, Json]) -> 
     """Return ``value`` as ``resolve`` would, as far as that is known.
 
     ``unknown`` is in place of each reference whose value may be of any type, and ``text`` in place of each other text
-    that has references of scopes that are not in ``known``. Raises PlanInvalid as ``resolve``.
+    that has references that are not known. Raises PlanInvalid as ``resolve``.
     """
     if isinstance(value, str):
         found = list(tokens(value))
-        if not found or (known and all(parse(token).scope in known for token in found)):
+        if not found or are_known(value, known):
             return resolve(value, known)
         return unknown if found == [value] and not value.startswith(QUOTED) else text
     if isinstance(value, Mapping):
@@ -136,6 +136,14 @@ def literal(value: Json, unknown: Any, text: Any, known: Mapping[str, Json]) -> 
     if isinstance(value, (list, tuple)):
         return [literal(item, unknown, text, known) for item in cast("Sequence[Json]", value)]
     return value
+
+
+def are_known(value: str, known: Mapping[str, Json]) -> bool:
+    """Report whether ``known``, which may lack scopes and fields of the task, decides every reference in ``value``."""
+    if not known:
+        return False
+    found = map(parse, tokens(value))
+    return all(one.scope in known and (one.scope != "task" or one.parts[0] in known["task"]) for one in found)
 
 
 def items_of(value: Json) -> list[Json]:

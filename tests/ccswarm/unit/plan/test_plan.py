@@ -216,7 +216,7 @@ def test_arguments_are_checked_as_by_the_run_except_for_values_that_are_not_know
 
 
 def test_the_items_that_a_plan_lists_are_checked_each() -> None:
-    """Unless the condition is each item's own: then it may be false for the wrong one."""
+    """Unless their condition is false, or not known yet: then it may be false for the wrong one."""
     schema = {"type": "object", "properties": {"n": {"type": "integer"}, "t": {"type": "string"}}, "required": ["n"]}
     tools = {"sh.new": ToolInfo("sh", "new", input_schema=schema)}
 
@@ -231,7 +231,19 @@ def test_the_items_that_a_plan_lists_are_checked_each() -> None:
     assert found('[1, "two", 3, "4${run.id}"]') == [f"for_each[1]: {must}"]
     assert found('"""\none\n\ntwo\n"""') == [f"for_each[0]: {must}", f"for_each[1]: {must}"]
     assert found('[1, "two"]', when="${item} == 1") == []
-    assert found('[1, "two"]', when="${steps.r.ok}") == [f"for_each[1]: {must}"]
+    for when in ("${item} != two", "${item} == ${steps.r.n}", "${task.id} == other", "${task.text}"):
+        assert found('[1, "two"]', when=when) == found('[1, "${run.id}", "two"]', when=when) == []
+    for when in ("${steps.r.ok}", "${item} != 1", "${item} != ${task.id}", "${task.id} == t", "${task.attempt} == 1"):
+        assert found('[1, "two"]', when=when) == [f"for_each[1]: {must}"]
+    assert found(
+        '[{ m = "x", on = true }, { m = "x", on = false }, { m = 1 }]', '{ n = "${item.m}" }', "${item.on}"
+    ) == [
+        f"for_each[0]: {must}",
+        "for_each[2]: ${item.on} has no value: there is no on",
+    ]
+    assert found('[1, "two"]', "{ n = true }", "${item} == ${steps.r.n}") == [must]
+    assert found("[1, 2]", "{ n = true }", "${item} == 3") == found("[]", "{ n = true }") == []
+    assert [one.partition(" (")[0] for one in found('["two"]', when="${item} =")] == ["'${item} =' is not a condition"]
     assert found('[1, "$${x"]', '{ n = 1, t = "${item}" }') == ["for_each[0]: sh.new: $.t: must be string"]
     assert found("[1, 2]", '{ n = 1, t = "<${item}>" }') == []
     assert found('[{ m = 1 }, { m = "x" }, 3]', '{ n = "${item.m}" }') == [
