@@ -22,6 +22,7 @@ FIELDS: Mapping[str, str] = {"steps": "steps.ID…", "needs": "needs.TASK…", "
 }
 """The scopes of references, each with its form."""
 WHOLE = {"run.id", "task.id", "task.attempt", "task.text", "agent.name", "workspace"}
+"""The references without parts. Their values are texts."""
 QUOTED = "${q:"
 SHOWN_CHARACTERS = 80
 
@@ -130,7 +131,7 @@ def literal(value: Json, unknown: Any, text: Any, known: Mapping[str, Json]) -> 
         found = list(tokens(value))
         if not found or are_known(value, known):
             return resolve(value, known)
-        return unknown if found == [value] and not value.startswith(QUOTED) else text
+        return text if found != [value] or value.startswith(QUOTED) or value[2:-1] in WHOLE else unknown
     if isinstance(value, Mapping):
         return {key: literal(item, unknown, text, known) for key, item in cast("Mapping[str, Json]", value).items()}
     if isinstance(value, (list, tuple)):

@@ -198,9 +198,11 @@ def test_arguments_are_checked_as_by_the_run_except_for_values_that_are_not_know
         steps = f'[[tasks.steps]]\nid = "s"\ntool = "sh.new"\nargs = {args}\n'
         return problems(AGENT + task("t", steps) + f'[[tasks.gates]]\ntool = "sh.new"\nargs = {gate}\n', tools)
 
-    for right in ('{ rows = "${item.n}", env = { A = "$${x" } }', '{ rows = 1, x_a = "${run.id}", mode = "$${b}" }'):
-        assert [one for one in found(right) if "${item" not in one] == []
+    for right in ('{ rows = "${item.n}", env = { A = "$${x" } }', '{ rows = 1, x_a = "${steps.r.n}", mode = "$${b}" }'):
+        assert [one for one in found(right) if "${item" not in one and "${steps" not in one] == []
     where = "task t: step s: sh.new: $"
+    for text in ("run.id", "task.id", "task.attempt", "task.text", "agent.name", "workspace", "q:run.id"):
+        assert found(f'{{ rows = "${{{text}}}" }}')[-1:] == [f"{where}.rows: must be integer"]
     assert found('{ rows = "many", env = { A = 1, B = "${run.id}", C = [2] } }') == [
         f"{where}.env.A: must be string",
         f"{where}.env.C: must be string",
