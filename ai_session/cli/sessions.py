@@ -18,6 +18,11 @@ from ai_session.sandbox.workspace.words import WORDS, summary
 from ai_session.sessions.names import name_from
 
 MOST_LINES = 5
+UNREADY = {
+    "starting": "its start files have not ended: ai-session attach shows what they do",
+    "waiting_input": "it waits for input before its prompt: ai-session screen shows it, ai-session send answers it",
+}
+"""What ``new`` says of a session whose state is not ready."""
 UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
 DURATION = re.compile(r"([0-9]{1,9}(?:\.[0-9]{1,9})?)([smhd])")
 
@@ -82,9 +87,9 @@ def new(
         show_json(facts)
     else:
         show_rows([facts], ("name", "session_id", "shell", "backend", "sandbox", "working_directory"))
-        for line in (*facts.get("unprotected", ()), facts.get("note")):
+        for line in (*facts.get("unprotected", ()), facts.get("note"), UNREADY.get(facts["state"])):
             if line:
-                say(f"note: {line}")
+                remark(f"note: {line}")
         say(f"ai-session attach {facts['name']}")
 
 

@@ -335,6 +335,23 @@ def test_a_session_whose_directory_is_gone_says_where_it_goes_on(cli: CommandLin
     assert cli.run("exec", "ended", "pwd").stdout == f"{goes_on}\n"
 
 
+def test_what_a_new_session_waits_for_is_said_in_a_pipe_too(cli: CommandLine) -> None:
+    home = Path(cli.env["HOME"])
+    start, hook = "read x\n", "PROMPT_COMMAND='[ \"$x\" ] || read x'\n"
+    try:
+        for name, text, words in (("start", start, "start files have not ended"), ("hook", hook, "waits for input")):
+            (home / ".bashrc").write_text(text)
+            made = cli.run("new", name, "--shell", "bash", "--profile", "trusted")
+            assert made.stdout.split("\t")[0] == name
+            assert words in made.stderr
+            cli.run("send", name, "yes")
+            assert cli.run("exec", name, "echo $x").stdout == "yes\n"
+            again = cli.run("new", f"{name}-2", "--shell", "dash", "--profile", "trusted")
+            assert again.stderr == ""
+    finally:
+        (home / ".bashrc").unlink()
+
+
 def test_a_relative_path_of_a_shell_needs_a_directory_from_which_it_counts(cli: CommandLine) -> None:
     gone = cli.home / "gone"
     gone.mkdir()
