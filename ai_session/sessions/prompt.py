@@ -76,8 +76,7 @@ class Prompt:
         while not session.at.ready and not session.at.human_line and session.exit is None:
             if session.at.up and not was_up:
                 deadline, was_up = loop.time() + READY_SECONDS, True
-            stuck = session.blocker or (self._watchdog.start_in_vain and not session.at.up)
-            if stuck or not await session.changed(deadline - loop.time()):
+            if session.blocker or not await session.changed(deadline - loop.time()):
                 break
         session.check_alive()
         if session.at.ready or session.at.human_line or session.terminal is None:
