@@ -51,7 +51,7 @@ def stop(
     """End the daemon and every session with all its processes; asks first on a terminal."""
     names: list[str] = []
     problem: AiSessionError | None = None
-    for _ in range(MOST_TRIES):
+    for attempt in range(MOST_TRIES):
         client = connect_running()
         if client is None and not keep and sessions_left():
             # Sessions that an earlier daemon left are ended, too, which only a daemon can do.
@@ -60,7 +60,7 @@ def stop(
             break
         with client, unless_ended(client):
             if not keep:
-                names, problem = ended_with(client, yes)
+                names, problem = ended_with(client, yes, another=attempt > 0)
             if keep or problem is not None:
                 end(client)
             break
@@ -76,7 +76,10 @@ def stop(
 
 @app.command()
 def restart(as_json: Json = False) -> None:
-    """End the daemon and start this version's; sessions keep running."""
+    """End the daemon and start this version's; sessions keep running. With a wrong configuration nothing is ended."""
+    from ai_session.cli.policy import check_readable
+
+    check_readable()
     if client := connect_running():
         with client, unless_ended(client):
             end(client)
@@ -94,11 +97,11 @@ def unless_ended(client: ControlClient) -> Generator[None]:
             raise
 
 
-def ended_with(client: ControlClient, yes: bool) -> tuple[list[str], AiSessionError | None]:
+def ended_with(client: ControlClient, yes: bool, *, another: bool) -> tuple[list[str], AiSessionError | None]:
     """End the daemon and its sessions, all of which a person was asked about, and return their names.
 
-    If the sessions are unknown, as with a wrong configuration, nothing is ended and the reason returned. Raises
-    DaemonUnavailable.
+    ``another``: it has replaced one about which the person may have been asked, and is told so. If the sessions are
+    unknown, as with a wrong configuration, nothing is ended and the reason returned. Raises DaemonUnavailable.
     """
     while True:
         try:
@@ -108,6 +111,9 @@ def ended_with(client: ControlClient, yes: bool) -> tuple[list[str], AiSessionEr
         except AiSessionError as problem:
             return [], problem
         names = [row["name"] for row in rows]
+        if names and not yes and another:
+            remark("another daemon runs meanwhile")
+            another = False
         if names and not yes and not confirm(f"End {counted(len(names), 'session')}: {', '.join(names)}?"):
             remark("nothing was ended")
             leave(EXIT_ERROR)

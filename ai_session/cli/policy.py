@@ -195,6 +195,12 @@ def in_force() -> dict[str, Any]:
     return {**found, "file_differs": differs or found["configured_sha256"] != _load(None)[1].digest}
 
 
+def check_readable() -> None:
+    """Raise ConfigInvalid if a daemon that is started now could not use the settings, or one of the policies."""
+    _load(None)
+    _administrator()
+
+
 def _administrator() -> tuple[Policy | None, str]:
     """Return the administrator's policy, and its path."""
     from ai_session.gate.policy import administrator

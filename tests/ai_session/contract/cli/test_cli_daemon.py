@@ -115,6 +115,17 @@ def test_stop_ends_sessions_unless_they_are_kept(cli: CommandLine) -> None:
     assert cli.out("ls") == ""
 
 
+def test_restart_ends_nothing_if_the_configuration_is_wrong(cli: CommandLine) -> None:
+    cli.run("ls")
+    first = cli.daemon_pid()
+    (cli.home / "typo.toml").write_text("[session]\nrwos = 31\n")
+    (cli.home / "rule.toml").write_text('[[policy.rules]]\nid = "r"\ndecision = "perhaps"\n')
+    for wrong in ("/nowhere.toml", "typo.toml", "rule.toml"):
+        refused = CommandLine(cli.home, AI_SESSION_CONFIG=wrong).run("daemon", "restart", "--json", code=1)
+        assert json.loads(refused.stdout)["error"]["code"] == "config_invalid"
+        assert cli.daemon_pid() == first
+
+
 def test_a_daemon_that_does_not_answer_is_not_said_to_have_stopped(cli: CommandLine) -> None:
     with daemon_that_hangs_up(cli):
         for verb in ("stop", "restart"):
@@ -169,6 +180,21 @@ def test_stop_ends_no_session_that_it_did_not_ask_about(cli: CommandLine) -> Non
     person.expect(pexpect.EOF)
     assert person.wait() == 1
     assert [row["name"] for row in cli.json("ls")] == ["main", "later"]
+
+
+@pytest.mark.parametrize("verb", [["restart"], ["stop", "--keep-sessions"]])
+def test_stop_says_why_it_asks_the_same_again(cli: CommandLine, verb: list[str]) -> None:
+    cli.run("new", "main")
+    person = cli.spawn("daemon", "stop")
+    person.expect_exact("End 1 session: main? [y/N]: ")
+    cli.run("daemon", *verb)
+    person.sendline(b"y")
+    person.expect_exact("another daemon runs meanwhile")
+    person.expect_exact("End 1 session: main? [y/N]: ")
+    person.sendline(b"y")
+    person.expect_exact("ended: main")
+    person.expect(pexpect.EOF)
+    assert person.wait() == 0
 
 
 WITHOUT_OVERRIDE = ["setpriv", "--bounding-set=-dac_override,-dac_read_search", "--inh-caps=-all"]
