@@ -1,6 +1,7 @@
 """The directory of the daemon: its socket, its log and its sessions.
 
-HOME and the user's id alone decide where it is, so that every client finds the same daemon. Standard library only:
+HOME and the user's id alone decide where it is, however HOME is spelled, so that every client finds the same daemon.
+Standard library only:
 every verb needs it.
 """
 
@@ -11,6 +12,7 @@ import stat
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 
+STATE = ".local/state/ai-session"
 SOCKET_PATH_LIMIT = 100
 """Bytes; sun_path has 107, and the longest name of another socket in the directory is 6 bytes longer than ``sock``."""
 
@@ -28,13 +30,21 @@ def home(environ: Mapping[str, str]) -> str:
 
 
 def candidates(home: str, uid: int) -> Iterator[str]:
-    """Yield where the directory may be, best first: in the home, or else in /tmp."""
-    state = os.path.join(home, ".local/state/ai-session")
-    if len(os.fsencode(os.path.join(state, "sock"))) <= SOCKET_PATH_LIMIT:
+    """Yield where the directory may be, best first: in the home, or else in /tmp, the same for all its spellings."""
+    if _fits(state := os.path.join(home, STATE)) or _fits(state := os.path.join(_real(home), STATE)):
         yield state
     from hashlib import sha256  # 2 ms, saved by a usable state directory
 
-    yield f"/tmp/ai-session-{uid}-{sha256(os.fsencode(home)).hexdigest()[:8]}"
+    yield f"/tmp/ai-session-{uid}-{sha256(os.fsencode(_real(home))).hexdigest()[:8]}"
+
+
+def _fits(directory: str) -> bool:
+    return len(os.fsencode(os.path.join(directory, "sock"))) <= SOCKET_PATH_LIMIT
+
+
+def _real(home: str) -> str:
+    # Joined, because a relative one would depend on the current directory, which may have been removed.
+    return os.path.realpath(os.path.join("/", home))
 
 
 def usable(home: str, uid: int) -> str:

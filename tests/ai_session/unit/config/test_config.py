@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import tomllib
+from hashlib import sha256
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,7 @@ from hypothesis import strategies as st
 
 from ai_session.config import config, settings
 from ai_session.errors import ConfigInvalid, RuntimeDirectoryUnsafe
+from ai_session.system.runtime_directory import candidates
 
 ROOT = Path(__file__).parents[4]
 
@@ -194,6 +196,21 @@ def test_a_home_too_long_for_a_socket_uses_the_short_directory() -> None:
     longest = Path("/" + "x" * (100 - len("/.local/state/ai-session/sock") - 1))
     assert len(config.runtime_directories(longest, 0)) == 2
     assert len(config.runtime_directories(longest / "y", 0)) == 1
+
+
+def test_all_spellings_of_a_home_lead_to_the_same_directory(home: Path) -> None:
+    short = home.resolve()
+    (long := short / ("x" * 80)).mkdir()
+    (link := short / ("l" * 80)).symlink_to(long)
+    (around := short / ("s" * 80)).symlink_to(short)
+    plain = f"/tmp/ai-session-7-{sha256(bytes(long)).hexdigest()[:8]}"
+    for spelling in (f"{long}", f"{long}/", f"/{long}", f"/tmp/..{long}", f"{short}/./{long.name}//", f"{link}"):
+        assert [*candidates(spelling, 7)] == [plain], spelling
+    for spelling in (f"{around}", f"{short}/" + "./" * 80):
+        assert [*candidates(spelling, 7)] == [*candidates(f"{short}", 7)], spelling
+    # A link that is short enough is used as it is: its directory survives a reboot.
+    (brief := short / "b").symlink_to(long)
+    assert [*candidates(f"{brief}", 7)] == [f"{brief}/.local/state/ai-session", plain]
 
 
 def test_a_home_that_cannot_be_written_uses_the_short_directory(tmp_path: Path) -> None:
