@@ -357,28 +357,44 @@ def _start() -> socket.socket | None:
     """
     with _usable():
         directory = runtime_directory.usable(runtime_directory.home(os.environ), os.getuid())
-    turn = os.open(directory, os.O_RDONLY)
-    lock = os.open(os.path.join(directory, "lock"), os.O_RDWR | os.O_CREAT, 0o600)
-    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    try:
+        try:
+            with runtime_directory.refusing_foreign(directory):
+                return _start_in(directory)
+        except OSError as error:
+            raise Unreachable(f"the daemon cannot be started: {error}", f"see {directory}/daemon.log") from None
+
+
+def _start_in(directory: str) -> socket.socket | None:
+    with (
+        _opened(directory, os.O_RDONLY) as turn,
+        _opened(os.path.join(directory, "lock"), os.O_RDWR | os.O_CREAT) as lock,
+        socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listener,
+    ):
         with _time_limit(HELLO_SECONDS):
             fcntl.flock(turn, fcntl.LOCK_EX)
             if link := _dial(directory):
                 return link
             fcntl.flock(lock, fcntl.LOCK_EX)
-        with _usable():
-            path = runtime_directory.make_way(directory)
-        listener.bind(path)
-        os.chmod(path, 0o600)
-        listener.listen(128)
-        _spawn(directory, listener.fileno(), lock)
+        path = runtime_directory.make_way(directory)
+        log_path = os.path.join(directory, "daemon.log")
+        with contextlib.suppress(OSError):
+            if os.stat(log_path).st_size > LOG_BYTES:
+                os.replace(log_path, log_path + ".old")
+        with _opened(log_path, os.O_WRONLY | os.O_CREAT | os.O_APPEND) as log:
+            listener.bind(path)
+            os.chmod(path, 0o600)
+            listener.listen(128)
+            _spawn(directory, listener.fileno(), lock, log)
         return _dial(directory)
-    except OSError as error:
-        raise Unreachable(f"the daemon cannot be started: {error}", f"see {directory}/daemon.log") from None
+
+
+@contextlib.contextmanager
+def _opened(path: str, flags: int) -> Generator[int]:
+    fd = os.open(path, flags, 0o600)
+    try:
+        yield fd
     finally:
-        listener.close()
-        os.close(lock)
-        os.close(turn)
+        os.close(fd)
 
 
 @contextlib.contextmanager
@@ -395,7 +411,7 @@ def _time_limit(seconds: float) -> Generator[None]:
         signal.signal(signal.SIGALRM, before)
 
 
-def _spawn(directory: str, listener: int, lock: int) -> None:
+def _spawn(directory: str, listener: int, lock: int, log: int) -> None:
     """Start the daemon in its own process session, not as our child and with none of our descriptors.
 
     Several clients kill the process group or the whole tree of their server.
@@ -407,18 +423,13 @@ def _spawn(directory: str, listener: int, lock: int) -> None:
     try:
         os.setsid()
         if os.fork() == 0:
-            _become_daemon(directory, listener, lock)
+            _become_daemon(directory, listener, lock, log)
     finally:
         os._exit(0)
 
 
-def _become_daemon(directory: str, listener: int, lock: int) -> None:
-    log_path = os.path.join(directory, "daemon.log")
-    with contextlib.suppress(OSError):
-        if os.stat(log_path).st_size > LOG_BYTES:
-            os.replace(log_path, log_path + ".old")
+def _become_daemon(directory: str, listener: int, lock: int, log: int) -> None:
     null = os.open(os.devnull, os.O_RDWR)
-    log = os.open(log_path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
     inherited = [fcntl.fcntl(fd, fcntl.F_DUPFD, 10) for fd in (null, log, log, listener, lock)]
     for fd, source in enumerate(inherited):
         os.dup2(source, fd)

@@ -40,7 +40,7 @@ from ai_session.errors import (
 from ai_session.gate.consent import ancestry
 from ai_session.models import Principal
 from ai_session.servers.base import Connection, Server
-from ai_session.system.runtime_directory import make_way
+from ai_session.system.runtime_directory import make_way, refusing_foreign
 from ai_session.system.scheduling import take_short_turns
 
 if TYPE_CHECKING:
@@ -164,8 +164,9 @@ class Daemon:
         try:
             asyncio.get_running_loop().set_default_executor(started_threads())
             await asyncio.to_thread(take_short_turns, os.getpid())
-            app, self._idle_exit_seconds = await asyncio.to_thread(self._make, self.directory)
-            await app.start()
+            with refusing_foreign(str(self.directory)):
+                app, self._idle_exit_seconds = await asyncio.to_thread(self._make, self.directory)
+                await app.start()
         except AiSessionError:
             raise
         except Exception as problem:
@@ -425,7 +426,8 @@ def listen() -> tuple[Path, socket.socket]:
     turn = os.open(directory, os.O_RDONLY | os.O_CLOEXEC)
     try:
         fcntl.flock(turn, fcntl.LOCK_EX)  # a client that wants to start a daemon waits, then finds the socket
-        lock = os.open(directory / "lock", os.O_RDWR | os.O_CREAT, 0o600)
+        with refusing_foreign(str(directory)):
+            lock = os.open(directory / "lock", os.O_RDWR | os.O_CREAT, 0o600)
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:

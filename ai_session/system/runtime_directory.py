@@ -1,16 +1,16 @@
 """The directory of the daemon: its socket, its log and its sessions.
 
-HOME and the user's id alone decide where it is, however HOME is spelled, so that every client finds the same daemon.
-Standard library only:
-every verb needs it.
+HOME, however it is spelled, and the user's id alone decide where it is, so that every client finds the same daemon.
+Standard library only: every verb needs it.
 """
 
 from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Iterator, Mapping
-from contextlib import suppress
+from collections.abc import Generator, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from typing import NoReturn
 
 STATE = ".local/state/ai-session"
 SOCKET_PATH_LIMIT = 100
@@ -82,15 +82,43 @@ def is_there(directory: str, uid: int) -> bool:
     except OSError:
         return False
     mode = stat.S_IMODE(found.st_mode) & 0o777
-    if stat.S_ISDIR(found.st_mode) and found.st_uid == uid and mode == 0o700:
+    if not stat.S_ISDIR(found.st_mode):
+        _refuse(directory, "is not a directory")
+    if found.st_uid != uid:
+        _refuse(directory, f"belongs to uid {found.st_uid}, not {uid}")
+    if mode == 0o700:
         return True
     from ai_session.errors import RuntimeDirectoryUnsafe  # 1 ms
 
-    if stat.S_ISDIR(found.st_mode) and found.st_uid == uid:
-        what = "is open to others" if mode & 0o077 else "cannot be used"
-        raise RuntimeDirectoryUnsafe(f"{directory} {what} (mode {mode:04o})", suggestion=f"chmod 700 {directory}")
-    what = f"belongs to uid {found.st_uid}, not {uid}" if stat.S_ISDIR(found.st_mode) else "is not a directory"
-    raise RuntimeDirectoryUnsafe(f"{directory} {what}", suggestion=f"check who made {directory}, then remove it")
+    what = "is open to others" if mode & 0o077 else "cannot be used"
+    raise RuntimeDirectoryUnsafe(f"{directory} {what} (mode {mode:04o})", suggestion=f"chmod 700 {directory}")
+
+
+@contextmanager
+def refusing_foreign(directory: str) -> Generator[None]:
+    """Raise RuntimeDirectoryUnsafe for an OSError that shows that something in the directory is not what belongs there.
+
+    Any other OSError is raised as it is.
+    """
+    try:
+        yield
+    except (FileExistsError, FileNotFoundError, IsADirectoryError, NotADirectoryError) as error:
+        path = os.fsdecode(error.filename) if isinstance(error.filename, str | bytes) else ""
+        if not path.startswith(f"{directory}/"):
+            raise
+        while not os.path.lexists(path):
+            path = os.path.dirname(path)
+        if os.path.islink(path) and not os.path.exists(path):
+            _refuse(path, "is a link that leads nowhere")
+        if isinstance(error, FileNotFoundError):
+            raise
+        _refuse(path, "is a directory" if os.path.isdir(path) else "is not a directory")
+
+
+def _refuse(path: str, why: str) -> NoReturn:
+    from ai_session.errors import RuntimeDirectoryUnsafe  # 1 ms
+
+    raise RuntimeDirectoryUnsafe(f"{path} {why}", suggestion=f"check who made {path}, then remove it") from None
 
 
 def make_way(directory: str) -> str:
@@ -106,11 +134,7 @@ def make_way(directory: str) -> str:
     except OSError:
         if not os.path.isdir(path):
             raise
-        from ai_session.errors import RuntimeDirectoryUnsafe
-
-        raise RuntimeDirectoryUnsafe(
-            f"{path} is a directory", suggestion=f"check who made {path}, then remove it"
-        ) from None
+        _refuse(path, "is a directory")
     return path
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import signal
 import socket
 import subprocess
@@ -232,6 +233,40 @@ def test_a_directory_where_the_socket_belongs_is_named(cli: CommandLine, verb: s
     assert f"{there} is a directory" in refused.stderr
     assert f"check who made {there}, then remove it" in refused.stderr
     there.rmdir()
+
+
+def test_what_is_in_the_way_of_the_files_of_a_daemon_is_named(cli: CommandLine) -> None:
+    directory = cli.home / ".local/state/ai-session"
+    directory.mkdir(mode=0o700, parents=True)
+    makers = {
+        "is a directory": Path.mkdir,
+        "is not a directory": Path.touch,
+        "is a link that leads nowhere": lambda path: path.symlink_to("/nowhere/at-all"),
+    }
+    cases = [(name, "is a directory") for name in ("lock", "daemon.log", "audit.key")]
+    cases += [(name, "is not a directory") for name in ("sessions", "audit", "approvals", "person", "calls")]
+    cases += [(name, "is a link that leads nowhere") for name in ("lock", "daemon.log", "sessions")]
+    for name, what in cases:
+        there = directory / name
+        if name in ("lock", "daemon.log"):
+            there.unlink(missing_ok=True)
+        elif there.is_dir():
+            shutil.rmtree(there)
+        makers[what](there)
+        refused = cli.run("daemon", "start", code=4).stderr
+        assert refused == f"error: {there} {what}\nhint: check who made {there}, then remove it\n"
+        if name in ("lock", "sessions") and "link" not in what:
+            doctor = json.loads(cli.run("doctor", "--json", code=1).stdout)
+            (failed,) = [check for check in doctor["checks"] if check["state"] == "fail"]
+            assert f"{there} {what}" in failed["detail"]
+            assert f"check who made {there}, then remove it" in failed["detail"] + failed["advice"]
+            assert "Traceback" not in failed["detail"]
+        if name in ("lock", "calls"):
+            refused = cli.run("daemon", "run", code=1).stderr
+            assert f"{there} {what}; check who made {there}, then remove it" in refused
+        cli.run("daemon", "stop", "--yes")
+        there.rmdir() if what == "is a directory" else there.unlink()
+    assert cli.out("ls") == ""
 
 
 def test_a_relative_path_of_the_configuration_counts_from_where_the_daemon_is_started(cli: CommandLine) -> None:
