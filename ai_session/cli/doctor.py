@@ -17,6 +17,7 @@ from typing import Any, Literal
 
 from agentwire.cli.options import Json
 from agentwire.cli.output import EXIT_ERROR, leave, say, show_json, show_rows
+from agentwire.cli.refusals import describe, next_step
 from agentwire.counts import counted
 from ai_session import __version__
 from ai_session.client.connection import connect
@@ -66,6 +67,8 @@ def doctor(as_json: Json = False) -> None:
             findings += check()
         except AiSessionError as error:
             findings.append(Finding(check.__name__, "fail", error.message, error.suggestion))
+        except OSError as error:
+            findings.append(Finding(check.__name__, "fail", describe(error), next_step(error, "report this")))
         except Exception as error:
             findings.append(Finding(check.__name__, "fail", f"{type(error).__name__}: {error}", "report this"))
     failed = [finding.check for finding in findings if finding.state == "fail"]

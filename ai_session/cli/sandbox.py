@@ -252,7 +252,9 @@ async def _start(
     from ai_session.sandbox.limits.cgroup import delegated
     from ai_session.sandbox.limits.watch import ResourceWatch
 
-    here = os.getcwd()
+    here = ""
+    with suppress(FileNotFoundError):  # it has been removed; the workspace is another
+        here = os.getcwd()
     inside = here == profile.workspace or here.startswith(profile.workspace.rstrip("/") + "/")
     async with AsyncExitStack() as stack:
         stack.enter_context(foreground_job.terminal_restored())

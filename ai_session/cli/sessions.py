@@ -76,7 +76,7 @@ def new(
             "create_session",
             box=profile,
             name=free_name(client, os.path.basename(os.path.realpath(directory))) if name is None else name,
-            working_directory=os.path.join(os.getcwd(), os.path.expanduser(directory)) if directory else None,
+            working_directory=_from_here(directory) if directory else None,
             shell=shell or None,
             backend=backend or None,
             env=dict(map(_assignment, env or [])) or None,
@@ -91,6 +91,12 @@ def new(
             if line:
                 remark(f"note: {line}")
         say(f"ai-session attach {facts['name']}")
+
+
+def _from_here(directory: str) -> str:
+    """Return an absolute path; only a relative one needs the current directory, which may have been removed."""
+    path = os.path.expanduser(directory)
+    return path if os.path.isabs(path) else os.path.join(os.getcwd(), path)
 
 
 def free_name(client: ControlClient, wanted: str) -> str:

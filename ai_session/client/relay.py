@@ -375,6 +375,7 @@ def _start_in(directory: str) -> socket.socket | None:
             if link := _dial(directory):
                 return link
             fcntl.flock(lock, fcntl.LOCK_EX)
+        env = _passed()
         path = runtime_directory.make_way(directory)
         log_path = os.path.join(directory, "daemon.log")
         with contextlib.suppress(OSError):
@@ -384,8 +385,27 @@ def _start_in(directory: str) -> socket.socket | None:
             listener.bind(path)
             os.chmod(path, 0o600)
             listener.listen(128)
-            _spawn(directory, listener.fileno(), lock, log)
+            _spawn(directory, listener.fileno(), lock, log, env)
         return _dial(directory)
+
+
+def _passed() -> dict[str, str]:
+    """Return the daemon's environment, whose paths count from here. Raises Unreachable if that of the configuration
+    cannot, because the current directory has been removed."""
+    passed = {n for n in os.environ if n in PASSED_NAMES or n.startswith(PASSED_PREFIXES)}
+    env = {n: os.environ[n] for n in passed.difference(REMOVED)} | ADDED
+    if "PYTHONPATH" in env:
+        env["PYTHONPATH"] = os.pathsep.join(os.path.abspath(part) for part in env["PYTHONPATH"].split(os.pathsep))
+    if named := env.get("AI_SESSION_CONFIG"):
+        try:
+            env["AI_SESSION_CONFIG"] = os.path.abspath(named)
+        except FileNotFoundError:
+            raise Unreachable(
+                f"AI_SESSION_CONFIG is {named!r}, relative to the directory you are in, which no longer exists",
+                "cd, or set it to an absolute path",
+                "config_invalid",
+            ) from None
+    return env
 
 
 @contextlib.contextmanager
@@ -411,7 +431,7 @@ def _time_limit(seconds: float) -> Generator[None]:
         signal.signal(signal.SIGALRM, before)
 
 
-def _spawn(directory: str, listener: int, lock: int, log: int) -> None:
+def _spawn(directory: str, listener: int, lock: int, log: int, env: Mapping[str, str]) -> None:
     """Start the daemon in its own process session, not as our child and with none of our descriptors.
 
     Several clients kill the process group or the whole tree of their server.
@@ -423,12 +443,12 @@ def _spawn(directory: str, listener: int, lock: int, log: int) -> None:
     try:
         os.setsid()
         if os.fork() == 0:
-            _become_daemon(directory, listener, lock, log)
+            _become_daemon(directory, listener, lock, log, env)
     finally:
         os._exit(0)
 
 
-def _become_daemon(directory: str, listener: int, lock: int, log: int) -> None:
+def _become_daemon(directory: str, listener: int, lock: int, log: int, env: Mapping[str, str]) -> None:
     null = os.open(os.devnull, os.O_RDWR)
     inherited = [fcntl.fcntl(fd, fcntl.F_DUPFD, 10) for fd in (null, log, log, listener, lock)]
     for fd, source in enumerate(inherited):
@@ -439,12 +459,6 @@ def _become_daemon(directory: str, listener: int, lock: int, log: int) -> None:
                 os.close(int(name))
     write_pid(4)
     inherited_signals.reset()
-    passed = {n for n in os.environ if n in PASSED_NAMES or n.startswith(PASSED_PREFIXES)}
-    env = {n: os.environ[n] for n in passed.difference(REMOVED)} | ADDED
-    if "PYTHONPATH" in env:
-        env["PYTHONPATH"] = os.pathsep.join(os.path.abspath(part) for part in env["PYTHONPATH"].split(os.pathsep))
-    if env.get("AI_SESSION_CONFIG"):
-        env["AI_SESSION_CONFIG"] = os.path.abspath(env["AI_SESSION_CONFIG"])
     os.chdir("/")
     # -P: the client's directory must not decide what `import json` means.
     os.execve(sys.executable, [sys.executable, "-P", "-m", "ai_session", "daemon", "run", "--handed", directory], env)

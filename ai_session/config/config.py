@@ -211,8 +211,12 @@ def _read_file(path: Path | None, environ: Mapping[str, str]) -> tuple[Path, dic
         return file, {}
     except UnicodeDecodeError:
         raise ConfigInvalid(f"{file} is not text in UTF-8", suggestion="save it again, as UTF-8") from None
+    except IsADirectoryError:
+        step = "name a file in it" if required else "move it away"
+        raise ConfigInvalid(f"{file} is a directory, not a file of settings", suggestion=step) from None
     except (OSError, ValueError) as error:
-        raise ConfigInvalid(f"{file}: {error}", suggestion="fix the file, or move it away") from None
+        why = (error.strerror if isinstance(error, OSError) else "") or error
+        raise ConfigInvalid(f"{file}: {why}", suggestion="fix the file, or move it away") from None
     values: dict[str, Any] = {}
     for section, content in data.items():
         if isinstance(content, dict) and content:

@@ -276,6 +276,33 @@ def test_a_relative_path_of_the_configuration_counts_from_where_the_daemon_is_st
         assert other.json("info", "main")["rows"] == 33
 
 
+def test_only_a_relative_directory_needs_the_current_one(cli: CommandLine) -> None:
+    gone, project = cli.home / "gone", cli.home / "project"
+    project.mkdir()
+    made = ["sh", "-c", 'rmdir "$PWD"; exec "$@"', "sh", *LINE]
+
+    def run(*words: str, **variables: str) -> tuple[int, str, str]:
+        gone.mkdir()
+        env = cli.env | variables
+        ran = subprocess.run(
+            [*made, *words], cwd=gone, env=env, capture_output=True, timeout=BOUND_SECONDS, check=False, text=True
+        )
+        return ran.returncode, ran.stdout, ran.stderr
+
+    code, _, problem = run("ls", AI_SESSION_CONFIG="own.toml")
+    assert (code, problem.partition(",")[0]) == (1, "error: AI_SESSION_CONFIG is 'own.toml'")
+    assert "which no longer exists\nhint: cd, or set it to an absolute path" in problem
+    code, facts, problem = run("new", "main", "-C", str(project), "--json")
+    assert (code, problem) == (0, "")
+    assert json.loads(facts)["working_directory"] == str(project)
+    assert run("new", "other", "-C", "project") == (
+        1,
+        "",
+        "error: the directory you are in no longer exists\nhint: cd\n",
+    )
+    assert run("sandbox", "--profile", "workspace", "--workspace", str(project), "pwd")[:2] == (0, f"{project}\n")
+
+
 def test_stop_fails_if_it_cannot_end_the_sessions(cli: CommandLine) -> None:
     """A daemon whose configuration is wrong adopts none."""
     cli.run("new", "main")

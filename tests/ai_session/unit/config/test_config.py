@@ -181,6 +181,16 @@ def test_rendered_settings_read_back_equal(env: dict[str, str], allow: list[str]
     assert settings.Settings.model_validate(data).session == session
 
 
+def test_a_directory_in_place_of_the_file_is_said_to_be_one(tmp_path: Path) -> None:
+    with pytest.raises(ConfigInvalid, match="is a directory") as caught:
+        config.load(environ={"HOME": str(tmp_path), "AI_SESSION_CONFIG": str(tmp_path)})
+    assert caught.value.suggestion == "name a file in it"
+    (tmp_path / ".config/ai-session/config.toml").mkdir(parents=True)
+    with pytest.raises(ConfigInvalid, match="is a directory") as caught:
+        config.load(environ={"HOME": str(tmp_path)})
+    assert caught.value.suggestion == "move it away"
+
+
 def test_the_runtime_directory_is_private_and_under_home(home: Path) -> None:
     directory = config.runtime_directory(home, os.getuid())
     assert directory == home / ".local/state/ai-session"
