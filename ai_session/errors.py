@@ -231,7 +231,7 @@ class StorageFull(OperatorError, OSError):
 
 
 class RuntimeDirectoryUnsafe(OperatorError):
-    """The runtime directory belongs to another user, is open to others, or cannot be entered."""
+    """The runtime directory belongs to another user, is open to others, cannot be entered, or has foreign files."""
 
     code = "runtime_directory_unsafe"
 

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple, TypeAlias, TypeVar
 
 from ai_session.api.values import CommandResult, NotExpected, Screen, SessionInfo, screen, session_info
 from ai_session.errors import AiSessionError, OutputExpired, SessionExists, SessionNotFound
+from ai_session.models import SessionState
 
 MAX_WAIT_SECONDS = 50.0
 """The longest wait of one call; longer waits are several calls."""
@@ -86,9 +87,11 @@ def open_session(
         "directory": (os.fspath(directory) if workspace and not _inside(directory, workspace) else "", workspace),
     }
     if other := [f"{what} {real}, not {asked}" for what, (asked, real) in has.items() if asked and asked != real]:
+        ended = found.state in (SessionState.EXITED, SessionState.LOST)
+        state, use = ("has ended", "start it again as it was") if ended else ("already exists", "use it as it is")
         raise SessionExists(
-            f"session {name!r} already exists, with {' and '.join(other)}",
-            suggestion="leave that out to use the session as it is, close it first, or choose another name",
+            f"session {name!r} {state}, with {' and '.join(other)}",
+            suggestion=f"leave that out to {use}, close it first, or choose another name",
         )
     return found
 

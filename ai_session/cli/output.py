@@ -33,7 +33,6 @@ _HINTS = {
     "session_busy": "ai-session logs -f shows it, ai-session send answers it, ai-session interrupt ends it; or use"
     " another session",
     "session_exited": "ai-session new with its name starts it again where it left off",
-    "session_exists": "use it, or choose another name: ai-session ls",
     "nothing_running": "ai-session send SESSION -k C-c reaches a program a person started",
     "command_not_found": "ai-session logs SESSION shows all it printed",
     "limit_reached": "ai-session kill ends sessions",

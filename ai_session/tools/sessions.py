@@ -138,7 +138,7 @@ async def create_session(context: Context, arguments: CreateSession) -> ToolResu
     directory = last = ""
     if authorized is not None:
         last = authorized.at.cwd or authorized.spec.working_directory
-        _require_as_asked(authorized.spec, context, arguments)
+        _require_as_asked(authorized, context, arguments)
         if arguments.working_directory:
             directory = existing_directory(arguments.working_directory, context.principal.working_directory)
     start, profile = context.subject.start, context.subject.profile
@@ -198,8 +198,9 @@ def _shell(context: Context, arguments: CreateSession) -> str:
     return path
 
 
-def _require_as_asked(spec: SessionSpec, context: Context, arguments: CreateSession) -> None:
+def _require_as_asked(session: Session, context: Context, arguments: CreateSession) -> None:
     """Raise SessionExists if what would be started again is not what was asked for."""
+    spec = session.spec
     shell, has_shell = arguments.shell, os.path.basename(spec.shell)
     if os.path.dirname(shell):
         shell, has_shell = os.path.realpath(_shell(context, arguments)), os.path.realpath(spec.shell)
@@ -209,9 +210,12 @@ def _require_as_asked(spec: SessionSpec, context: Context, arguments: CreateSess
         "backend": (arguments.backend if arguments.backend != "auto" else "", spec.backend),
     }
     if other := [f"{what} {real}, not {asked}" for what, (asked, real) in has.items() if asked and asked != real]:
+        state, use = (
+            ("has ended", "start it again as it was") if session.exit else ("already exists", "use it as it is")
+        )
         raise SessionExists(
-            f"session {spec.name!r} already exists ({spec.session_id}), with {' and '.join(other)}",
-            suggestion="leave that out to use the session as it is, close it first, or choose another name",
+            f"session {spec.name!r} {state} ({spec.session_id}), with {' and '.join(other)}",
+            suggestion=f"leave that out to {use}, close it first (ai-session kill {spec.name}), or choose another name",
         )
 
 

@@ -204,10 +204,12 @@ def test_no_session_is_returned_that_is_another_than_was_asked_for(daemon_home: 
     ]
     with environment(living_in(daemon_home)):
         made = ai_session.open("asked", profile="workspace", directory=workspace, shell="bash", backend="pty")
-        for state in ("running", "exited"):
+        for state, hint in (("running", "use it as it is"), ("exited", "start it again as it was")):
             for asked, other in others:
-                with pytest.raises(SessionExists, match=re.escape(other)):
+                with pytest.raises(SessionExists, match=re.escape(other)) as refused:
                     ai_session.open("asked", **asked)
+                if "directory" not in asked:
+                    assert f"leave that out to {hint}" in refused.value.suggestion
             if state == "running":
                 made.run("exit")
         with ai_session.open("asked", profile="workspace", directory=workspace / "below", shell="bash") as same:

@@ -301,7 +301,10 @@ def test_a_session_is_not_started_again_with_another_box_or_shell(cli: CommandLi
     cli.run("new", "ended", "--shell", "dash", "--backend", "pty")
     cli.run("exec", "ended", "exit 0")
     for option, other in (("--profile", "read-only"), ("--shell", "bash"), ("--backend", "tmux")):
-        assert f", not {other}" in cli.run("new", "ended", option, other, code=1).stderr
+        refused = cli.run("new", "ended", option, other, code=1).stderr
+        assert refused.startswith("error: session 'ended' has ended (ses_")
+        assert f", not {other}\nhint: leave that out to start it again as it was, " in refused
+        assert "close it first (ai-session kill ended)" in refused
     again = cli.json("new", "ended", "--shell", "dash", "--env", "COLOR=red")
     assert (again["state"], again["note"].partition(":")[0]) == ("ready", "env is ignored")
     assert cli.run("exec", "ended", 'echo "<$COLOR>"; pwd; exit 0').stdout == f"<>\n{again['working_directory']}\n"
@@ -478,6 +481,9 @@ def test_errors_go_to_standard_error_or_into_the_document(cli: CommandLine) -> N
     assert cli.run("kill", code=2).stderr.startswith("error: which sessions?")
     cli.run("new", "main")
     assert "already exists" in cli.run("new", "main", code=1).stderr
+    assert "leave that out to use it as it is" in cli.run("new", "main", "--shell", "dash", code=1).stderr
+    missing = cli.run("new", "other", "--shell", "./nothere", code=1).stderr
+    assert missing.startswith(f"error: the shell '{cli.home}/./nothere' does not exist\n")
 
 
 def test_a_reader_that_goes_away_is_no_failure_to_tell(main: CommandLine) -> None:
