@@ -15,7 +15,7 @@ from agentwire import plugins
 from ai_session.errors import ConfigInvalid, ShellUnavailable
 from ai_session.models import TRUSTED, SandboxLevel, SandboxProfile, SessionSpec
 from ai_session.sandbox.boxes import hides
-from ai_session.shells.base import Shell, what_is_wrong
+from ai_session.shells.base import Shell
 from ai_session.system.variable_names import like
 
 
@@ -104,8 +104,11 @@ def shell_named(wanted: str) -> Shell:
     with contextlib.suppress(ConfigInvalid):
         if name in (shell := plugins.load("ai_session.shells", name)).names:  # from another distribution
             return shell
-    message = what_is_wrong(wanted) or f"unsupported shell {wanted[:80]!r}"
-    raise ShellUnavailable(message, suggestion=f"use one of: {', '.join(sorted(known))}")
+    # Whether there is such a file is not said: a client in a sandbox may not know.
+    path = " or their paths" if os.path.dirname(wanted) else ""
+    raise ShellUnavailable(
+        f"unsupported shell {wanted[:80]!r}", suggestion=f"use one of these{path}: {', '.join(sorted(known))}"
+    )
 
 
 def store(directory: Path, spec: SessionSpec) -> None:

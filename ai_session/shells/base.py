@@ -207,23 +207,7 @@ def find_executable(wanted: str, names: tuple[str, ...]) -> str:
     for plugin in plugins.names(KIND):
         shell: Shell = plugins.load(KIND, plugin)
         installed += [name for name in shell.names if shutil.which(name, path=path)]
-    message = what_is_wrong(wanted) or f"no {names[0]} at {wanted!r}"
-    raise ShellUnavailable(message, suggestion=f"installed shells: {', '.join(installed)}")
-
-
-def what_is_wrong(path: str) -> str:
-    """Return why no program is at a shell's path, or an empty text for a name, and if one is there."""
-    if not os.path.dirname(path):
-        return ""
-    try:
-        mode = os.stat(path).st_mode
-    except FileNotFoundError:
-        return f"the shell {path!r} does not exist"
-    except OSError as error:
-        return f"the shell {path!r} cannot be used: {error.strerror}"
-    if stat.S_ISDIR(mode):
-        return f"the shell {path!r} is a directory"
-    return "" if os.access(path, os.X_OK) else f"the shell {path!r} is not executable"
+    raise ShellUnavailable(f"no {names[0]} at {wanted!r}", suggestion=f"installed shells: {', '.join(installed)}")
 
 
 def _found(program: str) -> str | None:

@@ -215,7 +215,7 @@ def _require_as_asked(session: Session, context: Context, arguments: CreateSessi
         )
         raise SessionExists(
             f"session {spec.name!r} {state} ({spec.session_id}), with {' and '.join(other)}",
-            suggestion=f"leave that out to {use}, close it first (ai-session kill {spec.name}), or choose another name",
+            suggestion=f"leave that out to {use}, close it first, or choose another name",
         )
 
 

@@ -304,7 +304,7 @@ def test_a_session_is_not_started_again_with_another_box_or_shell(cli: CommandLi
         refused = cli.run("new", "ended", option, other, code=1).stderr
         assert refused.startswith("error: session 'ended' has ended (ses_")
         assert f", not {other}\nhint: leave that out to start it again as it was, " in refused
-        assert "close it first (ai-session kill ended)" in refused
+        assert "close it first" in refused
     again = cli.json("new", "ended", "--shell", "dash", "--env", "COLOR=red")
     assert (again["state"], again["note"].partition(":")[0]) == ("ready", "env is ignored")
     assert cli.run("exec", "ended", 'echo "<$COLOR>"; pwd; exit 0').stdout == f"<>\n{again['working_directory']}\n"
@@ -483,7 +483,7 @@ def test_errors_go_to_standard_error_or_into_the_document(cli: CommandLine) -> N
     assert "already exists" in cli.run("new", "main", code=1).stderr
     assert "leave that out to use it as it is" in cli.run("new", "main", "--shell", "dash", code=1).stderr
     missing = cli.run("new", "other", "--shell", "./nothere", code=1).stderr
-    assert missing.startswith(f"error: the shell '{cli.home}/./nothere' does not exist\n")
+    assert "hint: use one of these or their paths: " in missing
 
 
 def test_a_reader_that_goes_away_is_no_failure_to_tell(main: CommandLine) -> None:

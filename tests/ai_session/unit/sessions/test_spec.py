@@ -57,24 +57,3 @@ def test_installed_shells_of_every_plugin_are_suggested(
     with pytest.raises(ShellUnavailable) as refused:
         find_shell("/nowhere/bash")
     assert refused.value.suggestion == f"installed shells: {program}"
-
-
-def test_a_path_that_names_no_program_is_said_to_be_none(home: Path) -> None:
-    (home / "folder").mkdir()
-    (home / "bash").mkdir()
-    (home / "text").touch(mode=0o644)
-    cases = {
-        "nothere": "does not exist",
-        "zsh": "does not exist",
-        "folder": "is a directory",
-        "bash": "is a directory",
-        "text": "is not executable",
-        "text/sh": "cannot be used: Not a directory",
-    }
-    for name, why in cases.items():
-        with pytest.raises(ShellUnavailable) as refused:
-            find_shell(str(home / name))
-        assert refused.value.message == f"the shell {str(home / name)!r} {why}"
-        assert "bash" in refused.value.suggestion
-    with pytest.raises(ShellUnavailable, match="unsupported shell '/bin/cat'"):
-        find_shell("/bin/cat")
