@@ -325,7 +325,7 @@ def handshake() -> Iterator[Finding]:
         tools = server.ask("tools/list", {}).get("tools", [])
         whole = time.monotonic() - started
         with connect(start=False) as client:
-            client.call("list_sessions")  # it fails if the daemon runs, but can serve no session
+            client.request("settings")  # it fails if the daemon runs, but can serve no session
     listed = f"{counted(len(tools), 'tool')} {whole * 1000:.0f} ms"
     detail = f"{answer['protocolVersion']}, first answer {first * 1000:.0f} ms, {listed}"
     if not tools:

@@ -261,10 +261,10 @@ def test_what_is_in_the_way_of_the_files_of_a_daemon_is_named(cli: CommandLine) 
             assert f"{there} {what}" in failed["detail"]
             assert f"check who made {there}, then remove it" in failed["detail"] + failed["advice"]
             assert "Traceback" not in failed["detail"]
+        cli.run("daemon", "stop", "--yes")
         if name in ("lock", "calls"):
             refused = cli.run("daemon", "run", code=1).stderr
             assert f"{there} {what}; check who made {there}, then remove it" in refused
-        cli.run("daemon", "stop", "--yes")
         there.rmdir() if what == "is a directory" else there.unlink()
     assert cli.out("ls") == ""
 
