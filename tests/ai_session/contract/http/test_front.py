@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -220,6 +221,7 @@ async def test_changes_are_heard_in_both_eras_and_end_in_order(daemon_home: Path
 
 @pytest.mark.either("path")
 @pytest.mark.parametrize("path", ["/mcp", "/sse"])
+@pytest.mark.filterwarnings("ignore:Unclosed <MemoryObject:ResourceWarning")
 async def test_a_stream_that_only_listens_ends_whole_when_the_front_leaves(daemon_home: Path, path: str) -> None:
     async with running(daemon_home, signed=False, legacy_sse=True) as here:
         session = await here.handshake()
@@ -229,6 +231,7 @@ async def test_a_stream_that_only_listens_ends_whole_when_the_front_leaves(daemo
             here.front.stop()
             async for _ in stream.aiter_raw():  # raises where the last chunk is missing
                 pass
+    gc.collect()  # The SDK's transport of 2024 leaves two streams, without resources, that would warn in a later test.
 
 
 async def test_the_transport_of_2024_is_served_where_it_is_asked_for(daemon_home: Path) -> None:
