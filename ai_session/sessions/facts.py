@@ -214,10 +214,16 @@ class SessionFacts:
         return self.process.is_busy() and not self.fed_elsewhere()
 
     def asks_before_prompt(self) -> bool:
-        """Report whether the shell itself asks for a line since its last command, as a hook of its prompt does."""
-        if self.at.ready or self.at.human_line or not self.at.up or self.running is not None or self.process is None:
+        """Report whether start files or a hook of the prompt ask for input: the shell itself, or a program."""
+        process, busy = self.process, self.running is not None or self.at.human_line
+        if self.at.ready or busy or process is None or not self.shell.line_editor or self.fed_elsewhere():
             return False
-        return self.process.asks(self.shell, self.at.flags) and not self.fed_elsewhere()
+        if process.asks(self.shell, self.at.flags):
+            return True
+        holder = self.holder()
+        if holder is None or holder.input_mode is None:
+            return False
+        return not holder.leads_itself or process.input_mode() is None
 
     def is_at_work(self) -> bool:
         """Report whether the shell does not wait for its terminal, or has not read everything typed there."""

@@ -82,13 +82,13 @@ class Prompt:
         if session.at.ready or session.at.human_line or session.terminal is None:
             return
         holder = await self._prompts_program(deadline + (0 if self.overdue else PROMPT_SECONDS))
+        if session.at.up and session.asks_before_prompt():
+            raise commands.asked_at_prompt(session.spec.name)
         if holder is not None and not holder.leads_itself:
             raise commands.occupied(session.spec.name, holder.name)
         if holder is not None and session.draws_prompt():
             self.overdue = True
             raise commands.at_prompt_work(session.spec.name, PROMPT_SECONDS)
-        if session.asks_before_prompt():
-            raise commands.asked_at_prompt(session.spec.name)
         if not session.at.up and session.blocker and session.present_shell()[0] is None:
             raise commands.became(session.spec.name, session.blocker)
         if not session.at.up and (session.blocker or self._watchdog.start_in_vain):
@@ -104,7 +104,8 @@ class Prompt:
         while (holder := session.holder()) is not None and session.at.up:
             drawing = session.draws_prompt() or (loop.time() < begun + RECOVERY_SECONDS and self.is_being_drawn())
             drawn = session.at.ready or session.at.human_line or (holder.leads_itself and not drawing)
-            if drawn or loop.time() >= deadline:
+            asked = loop.time() >= begun + RECOVERY_SECONDS and session.asks_before_prompt()
+            if drawn or asked or loop.time() >= deadline:
                 break
             # Output alone, which may be much, is no reason to check again.
             await self._news_of_line(min(LOOK_SECONDS, deadline - loop.time()))
@@ -116,7 +117,7 @@ class Prompt:
         session = self._session
         undrawn = session.at.up and not session.at.ready and not session.at.human_line
         elsewhere = undrawn and session.process is not None and session.process.reads_elsewhere(session.shell)
-        return elsewhere or session.asks_before_prompt()
+        return elsewhere or (undrawn and session.asks_before_prompt())
 
     async def _editor_reads(self) -> None:
         """Wait until the shell's editor reads: before that, letters that are keys of the terminal cannot be quoted."""

@@ -119,15 +119,21 @@ class ShellProcess:
         at its prompt.
         """
         mode = self.input_mode()
-        if mode is None or not began_as.line_editor or self.present(began_as)[1]:
+        shell, replaced = self.present(began_as) if mode is not None else (None, False)
+        if shell is None or not shell.line_editor:
             return False
         if mode == "raw":
-            return not self.edits_lines()
-        if mode == "password" or began_as.name == "fish":
+            return not replaced and not self.edits_lines()
+        if mode == "password" or shell.name == "fish":
             return True
-        if began_as.name == "zsh":
-            return not flags or "Z" in flags
-        return foreground.read_size(self.pid) in (BASH_READS, None)  # `read -t` waits in another system call
+        if shell.name == "zsh":
+            return not self._begun_without_editor() and (replaced or not flags or "Z" in flags)
+        # `read -t` waits in another system call.
+        return foreground.read_size(self.pid) in (BASH_READS, BASH_READS if replaced else None)
+
+    def _begun_without_editor(self) -> bool:
+        """Report whether it is a zsh that was started without its line editor."""
+        return b"+Z" in processes.command_line(self.pid).split(b"\0")
 
     def present(self, began_as: Shell) -> tuple[Shell | None, bool]:
         """Return which shell it is now, None if it is not a shell, and whether it is not the one that was started."""
@@ -167,7 +173,7 @@ class ShellProcess:
             shell, replaced = self.present(began_as)
             edited = shell is None or not shell.line_editor or self.edits_lines()
             edits = shell is not None and (
-                edited or ((replaced or unedited) and self.reads_unedited())
+                edited or (self.reads_unedited() and (unedited or (replaced and not self.asks(began_as, ""))))
                 if shell.line_editor
                 else (not by_person or self._reads_as_prompt(shell))
             )

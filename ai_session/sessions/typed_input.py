@@ -25,7 +25,7 @@ class TypedInput:
     def __init__(self) -> None:
         self.unsettled = self.ran = False
         self.count = self.ended_at = 0
-        self._owed = False
+        self._owed = self._ahead = False
         self._half = self._text = b""
         self._lines = 0
         self._before = self._shown = 0
@@ -81,6 +81,7 @@ class TypedInput:
     def owe_prompt(self) -> None:
         """Record that the latest input was typed before the prompt that it is for appeared."""
         self._owed = self.ended_at > 0
+        self._ahead = True
 
     def prompt_at(self, offset: int) -> None:
         """Record a prompt that ends at ``offset`` of the log."""
@@ -115,6 +116,7 @@ class TypedInput:
     def _count_from(self, prompts: int, half: bytes) -> None:
         """Count lines against the prompts after these; ``half`` is the half-typed line."""
         self._half = self._text = half
+        self._ahead = self._ahead and half != b""
         self._lines = self._mark = self.ended_at = 0
         self._before = prompts
 
@@ -136,9 +138,10 @@ class TypedInput:
         return _visible(self._half)
 
     def drop_half(self) -> str:
-        """Return ``half_line`` and forget it."""
-        line = self.half_line() if self._half else ""
-        self._half = b""
+        """Return ``half_line`` and forget it. What was typed before its prompt is forgotten unseen: it may have been an
+        answer, such as a password."""
+        line = self.half_line() if self._half and not self._ahead else ""
+        self._half, self._ahead = b"", False
         return line
 
 

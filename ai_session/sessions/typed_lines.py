@@ -78,6 +78,7 @@ class TypedLines:
             if (settled or interrupt in data) and (number := self._prompt.show_mark()) is not None:
                 session.typed.begin_at(number)
         self._news.set()
+        session.blocker = ""  # which may be answered now
         if session.asks_before_prompt():
             return  # the answer to that is no line of the shell's
         session.typed.add(data, interrupt, session.at.prompts, session.log.end, session.at.lines)

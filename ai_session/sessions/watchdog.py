@@ -330,7 +330,8 @@ class Watchdog:
         evidence = session.evidence()
         holder = session.holder() if evidence == before else None  # which looks at every process of the machine
         self.start_in_vain = evidence == before and evidence.reads and tries >= ASKS
-        still = holder is not None and bool(holder.input_mode)
+        # Looking took a while, in which the shell may have come to its prompt.
+        still = holder is not None and bool(holder.input_mode) and session.evidence() == evidence
         session.blocker = holder.name if still and holder is not None and not evidence.reads else ""
         # What it started, as fish does the first time, may be at work in its group.
         if evidence == before and evidence.reads and tries < RETRIES:

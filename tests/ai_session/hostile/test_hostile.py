@@ -281,9 +281,9 @@ async def daily(session: Session, case: Case) -> list[str]:
 async def at_prompt(session: Session) -> bool:
     """Look again and again, because the kernel's part in the state is not announced."""
     end = time.monotonic() + BOUND_SECONDS
-    while session.state() is not SessionState.READY and time.monotonic() < end:
+    while not (ready := session.state() is SessionState.READY) and time.monotonic() < end:
         await pause_awaited()
-    return session.state() is SessionState.READY
+    return ready  # a hook of the prompt may have a program at work a moment later
 
 
 async def typed_line(session: Session, case: Case, status: str) -> list[str]:

@@ -315,6 +315,10 @@ ONCE = '[ -n "$asked" ] || {{ asked=1; {}; echo "<$x>" >>~/got; }}'
         pytest.param("bash", "read -t 600 x", marks=NIGHTLY),
         pytest.param("bash", "read -s x", marks=NIGHTLY),
         ("bash", "read -n 1 x"),
+        ("bash", "x=$(exec python3 -c 'import getpass; print(getpass.getpass())')"),
+        pytest.param("bash", "x=$(python3 -c 'print(input())')", marks=NIGHTLY),
+        pytest.param("bash", 'python3 -c \'print(input(), file=open("x", "w"))\'; read x <x', marks=NIGHTLY),
+        pytest.param("zsh", 'python3 -c \'print(input(), file=open("x", "w"))\'; read x <x', marks=NIGHTLY),
         ("zsh", "read 'x?update? '"),
         pytest.param("zsh", "read -t 600 x", marks=NIGHTLY),
         pytest.param("zsh", "read -s x", marks=NIGHTLY),
@@ -324,7 +328,7 @@ ONCE = '[ -n "$asked" ] || {{ asked=1; {}; echo "<$x>" >>~/got; }}'
 async def test_what_a_hook_of_the_prompt_asks_is_not_answered_by_a_command(
     manager: SessionManager, home: Path, shell: str, text: str
 ) -> None:
-    """By day and by night: a line of keys, with a limit of time, without an echo, and a single key."""
+    """A line, with a limit of time, without an echo, a single key; by the shell, or by a program."""
     asks = ONCE.format(text)
     (home / ".bashrc").write_text(f"hook() {{ {asks}; }}\nPROMPT_COMMAND=hook\n")
     (home / ".zshrc").write_text(f"precmd() {{ {asks}; }}\n")
@@ -340,6 +344,30 @@ async def test_what_a_hook_of_the_prompt_asks_is_not_answered_by_a_command(
     running = await session.begin("sh -c 'echo next; exit 4'", command_id="next")
     assert await wait.for_command(session, running, BOUND_SECONDS, until_input=False) == "finished"
     assert (text_of(session, running.record), running.record.exit_code, running.dropped) == ("next\n", 4, "")
+
+
+@pytest.mark.parametrize(
+    ("begins", "asks"),
+    [
+        ("exec zsh", 'read x; echo "<$x>" >>~/got'),
+        pytest.param("exec zsh", 'precmd() { [ -n "$a" ] || { a=1; read x; echo "<$x>" >>~/got; }; }', marks=NIGHTLY),
+        ('[ -n "$a" ] || { export a=1; exec bash --noediting; }; read x; echo "<$x>" >>~/got; PS1=\'p> \'', ""),
+    ],
+)
+async def test_what_start_files_of_an_executed_shell_ask_is_not_answered_by_us(
+    manager: SessionManager, home: Path, begins: str, asks: str
+) -> None:
+    (home / ".bashrc").write_text(f"{begins}\n")
+    (home / ".zshrc").write_text(f"{asks}\n")
+    session = await manager.create(request(shell="bash"))
+    assert session.state() is SessionState.STARTING
+    with pytest.raises(IntegrationLost, match="wait for input"):
+        await session.begin("echo never", command_id="never")
+    assert not (home / "got").exists()
+    session.send(b"yes\n")
+    # At once: what the start files wait for may have been answered.
+    assert await run(session, "sh -c 'echo next; exit 4'") == Result("next\n", 4, "finished")
+    assert (home / "got").read_text() == "<yes>\n"
 
 
 async def test_a_start_file_that_was_answered_goes_on(manager: SessionManager, home: Path) -> None:
