@@ -138,9 +138,10 @@ class TypedInput:
         return _visible(self._half)
 
     def drop_half(self) -> str:
-        """Return ``half_line`` and forget it. What was typed before its prompt is forgotten unseen: it may have been an
-        answer, such as a password."""
-        line = self.half_line() if self._half and not self._ahead else ""
+        """Return ``half_line`` and forget it. A line that was ended before its prompt is forgotten unseen: it may have
+        been an answer, such as a password."""
+        answer = self._ahead and LINE_ENDS.search(self._half)
+        line = self.half_line() if self._half and not answer else ""
         self._half, self._ahead = b"", False
         return line
 
